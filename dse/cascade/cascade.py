@@ -1,0 +1,112 @@
+"""A cascade: Einsums in order, the tensors they share, and the checks that make it one program.
+
+Shapes are not known here; a rank is the upper-case form of its variable (`m1` runs over `M1`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dse.cascade.einsum import Access, Einsum
+from dse.cascade.parser import CascadeError
+
+
+@dataclass(frozen=True)
+class Cascade:
+    """A checked sequence of Einsums.
+
+    `inputs` are the tensors it is given, declared with their ranks; `initial` sets coordinates of iterative tensors
+    before the first Einsum; `iterative` maps a variable that steps in order to the rank it ends at. `partition` maps a
+    rank to the ranks it is split into, outermost first (`M: (M1, M0)`).
+    """
+
+    inputs: tuple[Access, ...]
+    einsums: tuple[Einsum, ...]
+    initial: tuple[Einsum, ...] = ()
+    iterative: Mapping[str, str] = field(default_factory=dict)
+    partition: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Einsum:
+        return next(einsum for einsum in self.einsums if einsum.name == name)
+
+    @property
+    def ranks(self) -> tuple[str, ...]:
+        """Every rank that some variable runs over, in order of appearance."""
+        accesses = (*self.inputs, *(access for einsum in self.einsums for access in (einsum.output, *einsum.inputs)))
+        return tuple(dict.fromkeys(rank_of(variable) for access in accesses for variable in access.variables))
+
+    @property
+    def computed(self) -> tuple[Einsum, ...]:
+        """The Einsums that compute: all but views."""
+        return tuple(einsum for einsum in self.einsums if not einsum.is_view)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Tensors that are made and never read."""
+        read = {access.tensor for einsum in self.einsums for access in einsum.inputs}
+        return tuple(einsum.name for einsum in self.einsums if einsum.name not in read)
+
+
+def rank_of(variable: str) -> str:
+    """The rank a variable runs over."""
+    return variable.upper()
+
+
+def is_shifted(access: Access, iterative: Mapping[str, str]) -> bool:
+    """Whether an access points to the coordinate that an iteration is about to make, as `RM[m1+1,p]` does."""
+    return any(index.offset and set(index.variables) & set(iterative) for index in access.indices)
+
+
+def check_einsum(cascade: Cascade, position: int, *, initial: bool = False) -> None:
+    """Check the Einsum at `position` against what stands before it. Raises CascadeError."""
+    einsum = (cascade.initial if initial else cascade.einsums)[position]
+    shapes = _declared_ranks(cascade)
+    names = [other.name for other in cascade.einsums]
+    if not initial:
+        if einsum.name in names[:position]:
+            raise CascadeError(f"{einsum.name} is made twice; each tensor has one Einsum", einsum.text)
+        if einsum.name in {access.tensor for access in cascade.inputs}:
+            raise CascadeError(f"{einsum.name} is an input and cannot be made", einsum.text)
+    set_before = {start.name for start in cascade.initial}
+    known = {access.tensor for access in cascade.inputs} | set(names[:position])
+    for access in einsum.inputs:
+        later = access.tensor in names[position:] and access.tensor in set_before
+        if access.tensor in known or (later and not is_shifted(access, cascade.iterative)):
+            continue
+        if access.tensor in names:
+            raise CascadeError(f"{access} is read before {access.tensor} is made", einsum.text)
+        raise CascadeError(f"unknown tensor {access.tensor!r}; known here: {', '.join(sorted(known))}", einsum.text)
+    for access in (einsum.output, *einsum.inputs):
+        ranks = shapes.get(access.tensor)
+        if ranks is not None and len(ranks) != len(access.indices):
+            raise CascadeError(f"{access} has {len(access.indices)} ranks; {access.tensor} has ({', '.join(ranks)})", einsum.text)
+    for condition in einsum.where:
+        for variable in (*condition.left.variables, *condition.right.variables):
+            if variable not in einsum.variables:
+                raise CascadeError(f"filter '{condition}' uses {variable!r}; the Einsum has {', '.join(einsum.variables)}", einsum.text)
+    if not initial and any(len(index.variables) > 1 for index in einsum.output.indices):
+        raise CascadeError(f"each index of the output {einsum.output} takes one variable at most", einsum.text)
+
+
+def check_iterations(cascade: Cascade) -> None:
+    """Check that every iterative variable is used, ends at its own rank, and starts from an initial value."""
+    used = {variable for einsum in cascade.einsums for variable in einsum.variables}
+    for variable, rank in cascade.iterative.items():
+        if variable not in used:
+            raise CascadeError(f"iterative variable {variable!r} is used by no Einsum; used: {', '.join(sorted(used))}")
+        if rank != rank_of(variable):
+            raise CascadeError(f"{variable!r} iterates until {rank_of(variable)}, found {rank!r}")
+        shifted = [e for e in cascade.einsums if variable in e.output.variables and is_shifted(e.output, {variable: rank})]
+        for einsum in shifted:
+            if einsum.name not in {start.name for start in cascade.initial}:
+                raise CascadeError(f"{einsum.name} has no initial value; add e.g. '{einsum.name}[...0...] = 0' to initial", einsum.text)
+
+
+def _declared_ranks(cascade: Cascade) -> dict[str, tuple[str, ...]]:
+    """Ranks of each tensor as its declaration or its Einsum gives them ("?" where an index is a constant)."""
+    ranks: dict[str, tuple[str, ...]] = {}
+    for access in (*cascade.inputs, *(einsum.output for einsum in cascade.einsums)):
+        names = tuple(rank_of(index.variables[0]) if index.variables else "?" for index in access.indices)
+        ranks.setdefault(access.tensor, names)
+    return ranks

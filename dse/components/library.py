@@ -1,0 +1,157 @@
+"""Component classes: what an architecture names, and the energy per action and area that follow from its attributes.
+
+Given widths and capacities in bits, depths in words; returned energies in pJ and areas in um2, at 45 nm. Arrays broadcast.
+Source of the closed forms: Accelergy's Aladdin, NeuroSim and CACTI plug-ins as the FuseMax evaluation configures them
+(Nayak et al., MICRO 2024, section VI); of the tables: see `data/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dse.components.sram import sram
+from dse.components.tables import ComponentError, Value, primitives
+
+DIVIDER_ENERGY_90_TO_45 = 0.52705951
+"""Energy of 90 nm logic at 45 nm (Stillmaker and Baas 2017), to the digits that the published 36.251153 pJ fixes."""
+DIVIDER_AREA_90_TO_45 = 0.35
+"""Area of 90 nm logic at 45 nm (Stillmaker and Baas 2017)."""
+
+REGISTER_MIN_WIDTH, REGISTER_MIN_DEPTH = 32, 64
+"""Smallest register file that the tables were made for; smaller ones are charged as this one or scaled down from it."""
+REGISTER_DEPTH_EXPONENT = 0.78
+"""Power of depth that a register file's storage energy scales with."""
+
+
+@dataclass(frozen=True)
+class TableConventions:
+    """How the tables are read; `Accounting` holds the documented switches."""
+
+    scale_registers: bool = True
+    use_banks: bool = True
+    round_energies: bool = False
+
+
+@dataclass(frozen=True)
+class Component:
+    """One row of the energy and area reference tables (ERT, ART).
+
+    `energy_pj` per action name; `area_um2` of one instance; `cycle_ns` where the component bounds the clock, else None.
+    """
+
+    energy_pj: Mapping[str, Value]
+    area_um2: Value
+    source: str
+    cycle_ns: Value | None = None
+
+
+@dataclass(frozen=True)
+class ComponentClass:
+    """A class by name: the attributes it takes (True where required), its actions, and how it is priced."""
+
+    attributes: Mapping[str, bool]
+    actions: tuple[str, ...]
+    price: Callable[[Mapping[str, Any], TableConventions], Component]
+    meaning: str
+
+
+def price_component(name: str, attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    """Energy and area of a component of class `name`. Raises ComponentError for what the tables cannot give."""
+    component = CLASSES[name].price(attributes, conventions)
+    if not conventions.round_energies:
+        return component
+    rounded = {action: np.round(energy, 6) if np.ndim(energy) else round(energy, 6) for action, energy in component.energy_pj.items()}
+    return Component(rounded, component.area_um2, component.source, component.cycle_ns)
+
+
+def _dram(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    kinds = {name[5:-4]: cell for name, cell in primitives().items() if name.startswith("dram_")}
+    cell = kinds.get(attributes["type"])
+    if cell is None:
+        raise ComponentError(f"unknown DRAM type {attributes['type']!r}; allowed: {', '.join(kinds)}")
+    energy = cell.energy_pj(attributes["width"])
+    return Component({"read": energy, "write": energy}, 0.0, cell.source)
+
+
+def _sram(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    """CACTI's macro plus an address generator for reading and one for writing."""
+    banks = attributes.get("banks", 1) if conventions.use_banks else 1
+    ports = attributes.get("ports", 1) if conventions.use_banks else 1
+    capacity, width = attributes["capacity"], attributes["width"]
+    macro = sram(capacity // 8, width, banks, ports)
+    address_pj, address_um2 = _address_generator(capacity / width)
+    energies = {"read": macro.read_pj + address_pj, "write": macro.write_pj + address_pj}
+    return Component(energies, macro.area_um2 + 2 * address_um2, "CACTI 7; NeuroSim address generators", macro.cycle_ns)
+
+
+def _register_file(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    """Flip-flops with a comparator a word for writing, each bit read out, and two address generators."""
+    bit, compare = primitives()["register_bit_read"], primitives()["comparator"]
+    width, depth = attributes["width"], attributes["depth"]
+    table_width, table_depth = np.maximum(REGISTER_MIN_WIDTH, width), np.maximum(REGISTER_MIN_DEPTH, depth)
+    address_pj, address_um2 = _address_generator(depth)
+    storage = 1.0, 1.0
+    if conventions.scale_registers:
+        shrink = width / table_width
+        storage = shrink * (depth / table_depth) ** REGISTER_DEPTH_EXPONENT, shrink * (depth / table_depth)
+    write = table_depth * compare.energy * storage[0]
+    read = write + table_width * bit.energy * storage[0]
+    area = (bit.area * table_width * table_depth + compare.area * table_depth) * storage[1]
+    return Component({"read": read + address_pj, "write": write + address_pj}, area + 2 * address_um2, bit.source)
+
+
+def _address_generator(depth: Value) -> tuple[Value, Value]:
+    """Energy (pJ) and area (um2) of an incrementer wide enough to count `depth` words."""
+    base, per_bit = primitives()["address_base"], primitives()["address_bit"]
+    bits = np.maximum(1, np.ceil(np.log2(depth)))
+    return base.energy + per_bit.energy * bits, per_bit.area * bits
+
+
+def _fp_mac(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    adder, multiplier = primitives()["fp_adder"], primitives()["fp_multiplier"]
+    width = attributes["width"]
+    add, multiply = adder.energy_pj(width), multiplier.energy_pj(width)
+    area = adder.area_um2(width) + multiplier.area_um2(width)
+    return Component({"mac": add + multiply, "add": add, "multiply": multiply}, area, multiplier.source)
+
+
+def _fp_max(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    compare, select = primitives()["comparator"], primitives()["multiplexer"]
+    width = attributes["width"]
+    energy = compare.energy_pj(width) + select.energy_pj(width)
+    return Component({"max": energy}, compare.area_um2(width) + select.area_um2(width), compare.source)
+
+
+def _fp_divider(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    divider = primitives()["divider"]
+    width = attributes["width"]
+    energy = divider.energy_pj(width) * DIVIDER_ENERGY_90_TO_45
+    return Component({"divide": energy}, divider.area_um2(width) * DIVIDER_AREA_90_TO_45, divider.source)
+
+
+def _fp_exp(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    """An exponential unit of five multiply-adds and one multiply in a row."""
+    adder, multiplier = primitives()["fp_adder"], primitives()["fp_multiplier"]
+    width = attributes["width"]
+    energy = 5 * (adder.energy_pj(width) + multiplier.energy_pj(width)) + multiplier.energy_pj(width)
+    area = 5 * (adder.area_um2(width) + multiplier.area_um2(width)) + multiplier.area_um2(width)
+    return Component({"exp": energy}, area, "5 multiply-adds and a multiply: " + multiplier.source)
+
+
+_WIDTH = {"width": True}
+CLASSES: Mapping[str, ComponentClass] = {
+    "dram": ComponentClass({"type": True, "width": True}, ("read", "write"), _dram, "off-chip memory, an action moves `width`"),
+    "sram": ComponentClass(
+        {"capacity": True, "width": True, "banks": False, "ports": False}, ("read", "write"), _sram, "on-chip buffer, an action moves a row"
+    ),
+    "register_file": ComponentClass({"depth": True, "width": True}, ("read", "write"), _register_file, "registers, an action moves a word"),
+    "fp_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _fp_mac, "floating-point multiply-add; its adder also adds alone"),
+    "fp_max": ComponentClass(_WIDTH, ("max",), _fp_max, "comparator and multiplexer"),
+    "fp_divider": ComponentClass(_WIDTH, ("divide",), _fp_divider, "floating-point divider"),
+    "fp_exp": ComponentClass(_WIDTH, ("exp",), _fp_exp, "exponential unit"),
+}
+"""Every component class that an architecture may name."""

@@ -1,0 +1,73 @@
+"""On-chip SRAM: a lookup in direct CACTI 7 runs, log-log between capacities, and a refusal everywhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dse.components.tables import SRAM_COLUMNS, ComponentError, Value, sram_runs
+
+
+@dataclass(frozen=True)
+class Sram:
+    """What one SRAM costs; each field has the shape of the capacity asked for."""
+
+    area_um2: Value
+    read_pj: Value
+    write_pj: Value
+    leakage_mw: Value
+    access_ns: Value
+    cycle_ns: Value
+
+
+def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Value = 1, technology_nm: int = 45) -> Sram:
+    """Cost of an SRAM of a capacity, row width, number of banks and of read/write ports. Arrays broadcast.
+
+    Exact at the capacities that CACTI was run at; log-log interpolation between two of them is good to about 10 %.
+    Widths, banks, ports and technologies are not interpolated: the steps between them are not smooth.
+
+    Raises ComponentError outside the table, naming what it holds.
+    """
+    capacity, width, bank, port = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports)
+    keys, where = np.unique(np.stack([width.ravel(), bank.ravel(), port.ravel()], axis=-1), axis=0, return_inverse=True)
+    found = np.empty((len(SRAM_COLUMNS), capacity.size))
+    for number, (bits, bank_count, port_count) in enumerate(keys):
+        runs = _runs(technology_nm, bits, bank_count, port_count)
+        chosen = where.ravel() == number
+        asked = capacity.ravel()[chosen].astype(np.float64)
+        low, high = runs[0, 0], runs[-1, 0]
+        outside = asked[(asked < low) | (asked > high)]
+        if outside.size:
+            raise ComponentError(f"no SRAM of {outside[0]:,.0f} bytes at {bits:.0f} bit; the table holds {low:,.0f} to {high:,.0f} bytes")
+        found[:, chosen] = _interpolate(runs, asked)
+    return Sram(*(values.reshape(capacity.shape) if capacity.ndim else float(values[0]) for values in found))
+
+
+def _runs(technology_nm: int, width: float, banks: float, ports: float) -> Value:
+    table = sram_runs()
+    runs = table.get((technology_nm, int(width), int(banks), int(ports)))
+    if runs is not None and width == int(width):
+        return runs
+    same = [key for key in table if key[0] == technology_nm and key[2:] == (int(banks), int(ports))]
+    if not same:
+        grids = sorted({key[2:] for key in table if key[0] == technology_nm})
+        raise ComponentError(
+            f"no SRAM with {banks:.0f} bank(s) and {ports:.0f} port(s) at {technology_nm} nm; (banks, ports) in the table: {grids}"
+        )
+    widths = sorted(key[1] for key in same)
+    near = [f"{bits} bit" for bits in (max((b for b in widths if b < width), default=None), min((b for b in widths if b > width), default=None)) if bits]
+    raise ComponentError(f"no SRAM {width:g} bit wide with {banks:.0f} bank(s) and {ports:.0f} port(s); nearest: {' and '.join(near)}")
+
+
+def _interpolate(runs: Value, capacity: Value) -> Value:
+    """Rows `SRAM_COLUMNS` at each capacity, log-log between the neighbouring runs, exact on them."""
+    at = np.clip(np.searchsorted(runs[:, 0], capacity), 1, len(runs) - 1) if len(runs) > 1 else np.zeros(capacity.size, dtype=int)
+    right = runs[at]
+    left = runs[np.maximum(at - 1, 0)]
+    span = np.log(right[:, 0] / left[:, 0])
+    share = np.log(capacity / left[:, 0]) / np.where(span > 0, span, 1)
+    between = np.exp(np.log(left[:, 1:]) * (1 - share[:, None]) + np.log(right[:, 1:]) * share[:, None])
+    between = np.where((capacity == right[:, 0])[:, None], right[:, 1:], between)
+    between = np.where((capacity == left[:, 0])[:, None], left[:, 1:], between)
+    return between.T

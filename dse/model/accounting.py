@@ -1,0 +1,47 @@
+"""Conventions that change results, each a named switch: True counts as the published FuseMax evaluation does.
+
+`PUBLISHED` turns all of them on and reproduces the published numbers; `CORRECTED` turns all off and is the default.
+What belongs to one design (an omission, a cost of its own) stands in the `published:` block of that design's mapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+from dse.components.library import TableConventions
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Eight switches; what each does to the numbers is said beside it."""
+
+    name: str
+    one_register_file: bool = False
+    """Charge the register accesses of one PE, not of all that are busy (registers are then under 0.05 % of energy)."""
+    unscaled_registers: bool = False
+    """Charge every register file as 32 bits by 64 words at least, in energy and area (a PE is then 6-9 times larger)."""
+    single_bank_buffers: bool = False
+    """Price a buffer as one bank with one port, whatever the architecture asks for."""
+    wrapped_distinct: bool = False
+    """Compute the number of distinct output elements in 64 bits that overflow; partial-sum reads come out too many
+    from 64K on (up to +0.5 % energy for FuseMax, +7.1 % for +Cascade, +2.9 % for FLAT)."""
+    dropped_reads: bool = False
+    """Leave out DRAM and spilled-buffer reads of a tensor whose reads equal its updates."""
+    design_quirks: bool = False
+    """Apply the `published:` block of each mapping: what that design's evaluation leaves out or counts otherwise."""
+    rounded_tables: bool = False
+    """Round energies per action to 1e-6 pJ, as the published reference tables are."""
+    container_area: bool = False
+    """Add 1 um2 for each spatial container of the architecture: each column of a 2D array, and each array."""
+
+    @property
+    def tables(self) -> TableConventions:
+        """How the component tables are read."""
+        return TableConventions(not self.unscaled_registers, not self.single_bank_buffers, self.rounded_tables)
+
+
+SWITCHES = tuple(field.name for field in fields(Accounting) if field.name != "name")
+CORRECTED = Accounting("corrected")
+PUBLISHED = Accounting("published", **dict.fromkeys(SWITCHES, True))
+PRESETS: Mapping[str, Accounting] = {"published": PUBLISHED, "corrected": CORRECTED}

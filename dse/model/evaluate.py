@@ -1,0 +1,187 @@
+"""A bound workload -> its cost: cycles by unit, latency by phase, energy by Einsum, component and action, area.
+
+Pure functions on arrays; the shape of every number is the shape of the design points given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dse.components.library import Component, price_component
+from dse.model.accounting import CORRECTED, Accounting
+from dse.model.binding import Binding, bind
+from dse.model.nest import busy_units, temporal_iterations
+from dse.model.result import EnergyEntry, EinsumTiming, Phase, Result
+from dse.model.traffic import Traffic, memory_traffic
+from dse.specs.architecture import Architecture, Hardware, evaluate_attributes
+from dse.specs.mapping import Mapping as MappingSpec
+from dse.specs.mapping import PhasePlan, Plan
+from dse.specs.parameters import Located, resolve
+from dse.specs.quantity import COUNT, DIMENSION_NAMES, Quantity
+from dse.specs.source import SpecError, allowed
+from dse.specs.workload import Workload
+
+
+def evaluate(
+    architecture: Architecture,
+    workload: Workload,
+    mapping: MappingSpec,
+    parameters: Mapping[str, Any] | None = None,
+    choices: Mapping[str, str] | None = None,
+    accounting: Accounting = CORRECTED,
+) -> Result:
+    """Price a workload on an architecture under a mapping.
+
+    `parameters` sets parameters of any of the three by name: numbers in base units (bits, bit/s, Hz), `Quantity`s, or
+    arrays of one shape, one entry a design point. `choices` picks the mapping's options.
+
+    Raises SpecError for a name that does not exist and, where there is one point, for a mapping that cannot be; among
+    many points `Result.feasible` marks those.
+    """
+    plan = mapping.plan(choices, published=accounting.design_quirks)
+    given = _quantities(parameters or {}, architecture, workload, plan)
+    own = {name: located.quantity({}) for name, located in plan.hardware.items() if name not in given}
+    for name in own:
+        if name not in architecture.parameters:
+            raise plan.source.error(("set", name), f"{architecture.name} has no parameter {name!r}; {allowed(name, architecture.parameters)}")
+    hardware = architecture.resolve({**own, **given})
+    binding = bind(workload, hardware, plan, given)
+    return price(binding, accounting)
+
+
+def price(binding: Binding, accounting: Accounting) -> Result:
+    """Cost of a binding: the whole model below the mapping."""
+    tables = component_tables(binding.hardware, accounting)
+    traffic = memory_traffic(binding, accounting)
+    timings = _timings(binding)
+    phases = tuple(_phase(binding, phase, timings, traffic) for phase in binding.plan.phases)
+    energy = _memory_energy(binding, traffic, tables) + _compute_energy(binding, tables)
+    return Result(
+        binding=binding,
+        accounting=accounting,
+        phases=phases,
+        timings=timings,
+        traffic=tuple(traffic),
+        energy=tuple(energy),
+        area=area_by_component(binding.hardware, tables, accounting),
+        cycle_ns={name: part.cycle_ns for name, part in tables[""].items() if part.cycle_ns is not None},
+    )
+
+
+def component_tables(hardware: Hardware, accounting: Accounting) -> dict[str, dict[str, Component]]:
+    """Energy and area of every component: memories under "", a unit's own components under the unit's name."""
+    tables: dict[str, dict[str, Component]] = {"": {}}
+    architecture = hardware.architecture
+    for name, memory in architecture.memories.items():
+        tables[""][name] = _priced(memory, hardware, accounting)
+    for unit_name, unit in architecture.units.items():
+        tables[unit_name] = {name: _priced(part, hardware, accounting) for name, part in unit.components.items()}
+    return tables
+
+
+def _priced(spec: Any, hardware: Hardware, accounting: Accounting) -> Component:
+    try:
+        return price_component(spec.class_name, evaluate_attributes(spec, hardware.values), accounting.tables)
+    except ValueError as error:
+        raise spec.source.error(spec.key, f"{spec.name}: {error}") from None
+
+
+def area_by_component(hardware: Hardware, tables: Mapping[str, Mapping[str, Component]], accounting: Accounting) -> dict[str, Any]:
+    """Area in um2 of all instances of each memory and component, as `MEMORY` and `UNIT.component`."""
+    areas: dict[str, Any] = {}
+    for name, memory in hardware.memories.items():
+        areas[name] = tables[""][name].area_um2 * memory.instances
+    for unit in hardware.architecture.units.values():
+        for name in unit.components:
+            areas[f"{unit.name}.{name}"] = tables[unit.name][name].area_um2 * hardware.unit_count(unit.name)
+    if accounting.container_area:
+        areas["containers"] = sum(_containers(hardware, name) for name in hardware.architecture.units)
+    return areas
+
+
+def _containers(hardware: Hardware, unit: str) -> Any:
+    """Spatial containers of an array: itself, and each column of a 2D one."""
+    axes = [size for fanout in hardware.fanouts[unit] for size in fanout.values()]
+    return 1 + (axes[0] if len(axes) > 1 else 0)
+
+
+def _timings(binding: Binding) -> dict[str, EinsumTiming]:
+    timings = {}
+    for name, bound in binding.einsums.items():
+        steps = temporal_iterations(bound.levels)
+        operations = steps * busy_units(bound.levels)
+        timings[name] = EinsumTiming(bound.unit.name, steps * bound.cycles_per_operation, operations, operations * bound.cycles_per_operation)
+    return timings
+
+
+def _phase(binding: Binding, plan: PhasePlan, timings: Mapping[str, EinsumTiming], traffic: list[Traffic]) -> Phase:
+    hardware = binding.hardware
+    cycles = {name: Quantity(timing.cycles) for name, timing in timings.items()}
+    steps = []
+    names: list[str] = []
+    for step in plan.steps:
+        if step.stall is not None:
+            steps.append({"stall": {"stall": step.stall.evaluate({**binding.values, **cycles}, COUNT)}})
+            continue
+        steps.append({unit: {name: timings[name].cycles for name in einsums} for unit, einsums in step.work.items()})
+        names.extend(name for einsums in step.work.values() for name in einsums)
+    word_bytes = binding.workload.word_bits() / 8
+    moved: dict[str, Any] = {}
+    for memory, size in hardware.memories.items():
+        if size.bandwidth is not None:
+            moved[memory] = {
+                name: sum(word_bytes * (entry.reads + entry.writes) for entry in traffic if entry.memory == memory and entry.einsum == name) for name in names
+            }
+    seconds = {memory: sum(by_einsum.values()) / hardware.memories[memory].bandwidth for memory, by_einsum in moved.items()}
+    return Phase(plan.name, tuple(steps), moved, seconds, hardware.clock_hz)
+
+
+def _memory_energy(binding: Binding, traffic: list[Traffic], tables: Mapping[str, Mapping[str, Component]]) -> list[EnergyEntry]:
+    word = binding.workload.word_bits()
+    entries = []
+    for entry in traffic:
+        per_action = binding.hardware.memories[entry.memory].width_bits / word
+        charged = entry.memory not in binding.plan.uncharged.get(entry.einsum, ())
+        for action, elements in (("read", entry.reads), ("write", entry.writes)):
+            if np.all(elements == 0):
+                continue
+            energy = tables[""][entry.memory].energy_pj[action] if charged else 0.0
+            entries.append(EnergyEntry(entry.einsum, entry.memory, action, entry.operand, elements / per_action, elements / per_action * energy))
+    return entries
+
+
+def _compute_energy(binding: Binding, tables: Mapping[str, Mapping[str, Component]]) -> list[EnergyEntry]:
+    entries = []
+    for bound in binding.einsums.values():
+        operations = temporal_iterations(bound.levels) * busy_units(bound.levels)
+        per_action = {action: (name, energy) for name, part in tables[bound.unit.name].items() for action, energy in part.energy_pj.items()}
+        for action, count in bound.actions.items():
+            component, energy = per_action[action]
+            if action in binding.plan.uncharged.get(bound.name, ()):
+                energy = 0.0
+            entries.append(EnergyEntry(bound.name, f"{bound.unit.name}.{component}", action, "", operations * count, operations * count * energy))
+    return entries
+
+
+def _quantities(parameters: Mapping[str, Any], architecture: Architecture, workload: Workload, plan: Plan) -> dict[str, Quantity]:
+    """What was given, each with the dimension of the parameter it sets. Raises SpecError for an unknown name."""
+    ranks = {rank: None for rank in workload.ranks}
+    known: dict[str, Any] = {**architecture.parameters, **workload.parameters, **plan.parameters, **ranks}
+    defaults = resolve(architecture.parameters, {})
+    found = {}
+    for name, value in parameters.items():
+        if name not in known:
+            raise SpecError(f"unknown parameter {name!r} of {architecture.name}, {workload.name} and {plan.name}; {allowed(name, known)}")
+        dimension = defaults[name].dimension if name in defaults else COUNT
+        quantity = value if isinstance(value, Quantity) else Quantity(value, dimension)
+        if quantity.dimension != dimension:
+            raise SpecError(f"{name} takes {DIMENSION_NAMES[dimension]}")
+        found[name] = quantity
+    return found
+
+
+__all__ = ["Located", "area_by_component", "component_tables", "evaluate", "price"]

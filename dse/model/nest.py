@@ -1,0 +1,273 @@
+"""One loop nest -> how often each memory is read, filled and updated, exactly and in closed form.
+
+Given: the loops at each level, outermost level first, and where each operand is kept. Returned: access counts per
+level and operand. Every bound may be an integer or an integer array; arrays broadcast, one entry a design point.
+
+Source: Parashar et al., "Timeloop", ISPASS 2019, section V; checked row by row against the counts that Timeloop prints
+(tests/model/test_timeloop.py) and against enumeration of the nest (tests/model/test_nest_properties.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Count = int | NDArray[np.int64] | NDArray[np.float64]
+"""A count: an exact integer, an int64 array, or a float64 array where int64 would wrap. Shape: the design points."""
+
+Terms = tuple[tuple[str, Count], ...]
+"""An affine index, without its constant: ((rank variable, coefficient), ...)."""
+
+EXACT_LIMIT = 2.0**62
+"""Above this largest possible count, arrays are counted in float64 instead of int64 (Python integers have no limit)."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop over `bound` tiles of a rank; several loops over one rank nest, the outer one striding over the inner."""
+
+    rank: str
+    bound: Count
+
+
+@dataclass(frozen=True)
+class Level:
+    """A memory, the temporal loops that step through its tile (outermost first), and the fan-out below it."""
+
+    memory: str
+    temporal: tuple[Loop, ...] = ()
+    spatial: tuple[Loop, ...] = ()
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as one Einsum uses it.
+
+    `indices` holds one affine index per tensor rank (constants left out: they move the tile, not its size);
+    `keeps` says for each level of the nest whether it stores the tensor's tile.
+    """
+
+    name: str
+    indices: tuple[Terms, ...]
+    is_output: bool
+    keeps: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class AccessCounts:
+    """What one operand does at one level, in elements per instance, and how many instances are busy.
+
+    `capacity` is the tile's size (the hull, holes of a strided index included); `distinct` the number of different
+    output elements an instance ever holds.
+    """
+
+    reads: Count
+    fills: Count
+    updates: Count
+    capacity: Count
+    distinct: Count
+    instances: Count
+
+
+def product(factors: Iterable[Count]) -> Count:
+    """The product of counts; 1 for none."""
+    return math.prod(factors)  # type: ignore[arg-type]
+
+
+def count_accesses(
+    levels: Sequence[Level], operands: Sequence[Operand], *, wrap_distinct: bool = False
+) -> dict[tuple[str, str], AccessCounts]:
+    """Count the accesses of every operand at every level that keeps it, keyed (memory, operand).
+
+    Inputs: a level's reads are what its child takes (one read per multicast), its fills what arrives from its parent.
+    Outputs: updates are what the child sends (once after spatial reduction), reads the partial sums among them
+    (updates less distinct elements: the first update reads nothing), fills the partial sums fetched back from the
+    parent. Compute is the innermost child; it takes and sends an element every cycle, whatever its loops are.
+
+    `wrap_distinct` reproduces a 64-bit overflow of the published model (see `Accounting.wrap_distinct`).
+    """
+    levels = _in_range(levels)
+    counts: dict[tuple[str, str], AccessCounts] = {}
+    for operand in operands:
+        tiles = _tiles(levels, operand)
+        distinct = _distinct_elements(levels, operand, tiles, wrap=wrap_distinct)
+        kept = [depth for depth, keeps in enumerate(operand.keeps) if keeps]
+        arriving: Count = 0
+        for position, depth in enumerate(kept):
+            outermost = position == 0
+            innermost = position + 1 == len(kept)
+            child = len(levels) if innermost else kept[position + 1]
+            sent = _deliveries(levels, operand, child)
+            taken = sent * product(_receivers(level, operand, levels[at + 1 :]) for at, level in _span(levels, depth, child))
+            if operand.is_output:
+                reads, updates = taken - distinct[depth], taken
+                fills = 0 if outermost else arriving - distinct[depth]
+            else:
+                reads, updates, fills = taken, 0, arriving
+            instances = product(loop.bound for level in levels[:depth] for loop in level.spatial)
+            counts[levels[depth].memory, operand.name] = AccessCounts(
+                reads, fills, updates, tiles[depth], distinct[depth], instances
+            )
+            arriving = sent
+    return counts
+
+
+def temporal_iterations(levels: Sequence[Level]) -> Count:
+    """Time steps of the nest: the product of its temporal loops."""
+    return product(loop.bound for level in _in_range(levels) for loop in level.temporal)
+
+
+def busy_units(levels: Sequence[Level]) -> Count:
+    """Compute units that work side by side: the product of the nest's spatial loops."""
+    return product(loop.bound for level in levels for loop in level.spatial)
+
+
+def extents(levels: Sequence[Level]) -> dict[str, Count]:
+    """Length of each rank that the loops of `levels` cover."""
+    lengths: dict[str, Count] = {}
+    for level in levels:
+        for loop in (*level.temporal, *level.spatial):
+            lengths[loop.rank] = lengths.get(loop.rank, 1) * loop.bound
+    return lengths
+
+
+def hull(operand: Operand, lengths: Mapping[str, Count]) -> list[Count]:
+    """Length of an operand's tile along each of its ranks, where the rank variables cover `lengths`."""
+    return [1 + sum(scale * (lengths.get(rank, 1) - 1) for rank, scale in index) for index in operand.indices]
+
+
+def _span(levels: Sequence[Level], start: int, stop: int) -> list[tuple[int, Level]]:
+    return list(enumerate(levels))[start:stop]
+
+
+def _in_range(levels: Sequence[Level]) -> Sequence[Level]:
+    """The same levels with float bounds where a product of all of them could pass int64."""
+    loops = [loop for level in levels for loop in (*level.temporal, *level.spatial)]
+    if not any(isinstance(loop.bound, np.ndarray) for loop in loops):
+        return levels
+    largest = math.prod(float(np.max(loop.bound)) for loop in loops)
+    if largest < EXACT_LIMIT:
+        return levels
+
+    def as_float(these: tuple[Loop, ...]) -> tuple[Loop, ...]:
+        return tuple(Loop(loop.rank, np.asarray(loop.bound, dtype=np.float64)) for loop in these)
+
+    return [Level(level.memory, as_float(level.temporal), as_float(level.spatial)) for level in levels]
+
+
+def _tiles(levels: Sequence[Level], operand: Operand) -> list[Count]:
+    """Size of the operand's tile at each level, and of compute's (1) at the end."""
+    return [product(hull(operand, extents(levels[depth:]))) for depth in range(len(levels) + 1)]
+
+
+def _distinct_elements(levels: Sequence[Level], operand: Operand, tiles: Sequence[Count], *, wrap: bool) -> list[Count]:
+    """Different elements that one instance of each level holds: the tensor's size, shared out at every fan-out."""
+    distinct = [tiles[0]]
+    for depth in range(1, len(levels)):
+        inner = extents(levels[depth:])
+        for loop in levels[depth - 1].spatial:
+            inner[loop.rank] = inner.get(loop.rank, 1) * loop.bound
+        union = product(hull(operand, inner))
+        shared = _wrapping_product(distinct[-1], tiles[depth]) if wrap else distinct[-1] * tiles[depth]
+        distinct.append(shared // union)
+    return distinct
+
+
+def _wrapping_product(left: Count, right: Count) -> Count:
+    if isinstance(left, int) and isinstance(right, int):
+        return (left * right) % 2**64
+    wrapped = np.asarray(left, dtype=np.uint64) * np.asarray(right, dtype=np.uint64)
+    return wrapped.astype(np.float64)
+
+
+def _deliveries(levels: Sequence[Level], operand: Operand, child: int) -> Count:
+    """Elements that one child instance receives (or sends) over the whole nest.
+
+    A storage child receives the part of its tile that it does not hold already: all of it at the first step, and at
+    each later step the tile less its overlap with the tile of the step before. Which loop advances fixes how far the
+    tile moves, so the sum over steps is a sum over loops.
+    """
+    loops = [loop for level in levels[:child] for loop in level.temporal]
+    if child == len(levels):
+        return product(loop.bound for loop in loops)
+    inside = extents(levels[child:])
+    if _is_plain(operand):
+        times: Count = 1
+        moved: bool | NDArray[np.bool_] = False
+        relevant = {rank for index in operand.indices for rank, _ in index}
+        for loop in reversed(loops):
+            if loop.rank in relevant:
+                times = times * loop.bound
+                moved = moved | (loop.bound > 1)
+            elif isinstance(moved, np.ndarray):
+                times = times * np.where(moved, loop.bound, 1)
+            elif moved:
+                times = times * loop.bound
+        return times * product(hull(operand, inside))
+    return _sliding_deliveries(levels, operand, child, hull(operand, inside))
+
+
+def _is_plain(operand: Operand) -> bool:
+    """Whether each tensor rank is indexed by one variable of its own, so that tiles never overlap."""
+    ranks = [index[0][0] for index in operand.indices if index]
+    return len(set(ranks)) == len(ranks) and all(
+        len(index) < 2 and all(isinstance(scale, int) and scale == 1 for _, scale in index) for index in operand.indices
+    )
+
+
+def _sliding_deliveries(levels: Sequence[Level], operand: Operand, child: int, tile: Sequence[Count]) -> Count:
+    """`_deliveries` for indices such as `2*p + r`, whose successive tiles overlap."""
+    size = product(tile)
+    strides = extents(levels[child:])
+    steps: list[tuple[Loop, Count]] = []
+    for level in reversed(levels[:child]):
+        for loop in reversed(level.spatial):
+            strides[loop.rank] = strides.get(loop.rank, 1) * loop.bound
+        for loop in reversed(level.temporal):
+            steps.append((loop, strides.get(loop.rank, 1)))
+            strides[loop.rank] = strides.get(loop.rank, 1) * loop.bound
+    total = size
+    rewound: dict[str, Count] = {}
+    for position, (loop, stride) in enumerate(steps):
+        move = {rank: -distance for rank, distance in rewound.items()}
+        move[loop.rank] = move.get(loop.rank, 0) + stride
+        overlap = product(
+            np.maximum(0, length - np.abs(sum(scale * move.get(rank, 0) for rank, scale in index)))
+            for length, index in zip(tile, operand.indices, strict=True)
+        )
+        repeats = product(outer.bound for outer, _ in steps[position + 1 :])
+        total = total + repeats * (loop.bound - 1) * (size - overlap)
+        rewound[loop.rank] = rewound.get(loop.rank, 0) + stride * (loop.bound - 1)
+    return int(total) if np.ndim(total) == 0 else total
+
+
+def _receivers(level: Level, operand: Operand, inner: Sequence[Level]) -> Count:
+    """Different tiles among the children of one instance: children that hold the same tile are one access."""
+    fanout = extents([Level(level.memory, (), level.spatial)])
+    if _is_plain(operand):
+        return product(fanout.get(index[0][0], 1) for index in operand.indices if index)
+    strides = extents(inner)
+    used = [rank for index in operand.indices for rank, _ in index if rank in fanout]
+    groups = [[index] for index in operand.indices] if len(set(used)) == len(used) else [list(operand.indices)]
+    return product(_different_offsets(group, fanout, strides) for group in groups)
+
+
+def _different_offsets(indices: Sequence[Terms], fanout: Mapping[str, Count], strides: Mapping[str, Count]) -> Count:
+    """How many different places the indices point to while every rank of the fan-out takes all its values."""
+    ranks = sorted({rank for index in indices for rank, _ in index if rank in fanout})
+    if len(ranks) < 2:
+        return product(fanout[rank] for rank in ranks)
+    steps = [dict(index).get(rank, 0) * strides.get(rank, 1) for index in indices for rank in ranks]
+    arrays = np.broadcast_arrays(*[np.asarray(value, dtype=np.int64) for value in (*[fanout[rank] for rank in ranks], *steps)])
+    cases, where = np.unique(np.stack([array.ravel() for array in arrays], axis=-1), axis=0, return_inverse=True)
+    found = []
+    for case in cases:
+        bounds, moves = case[: len(ranks)], case[len(ranks) :].reshape(len(indices), len(ranks))
+        offsets = moves @ np.indices(tuple(bounds)).reshape(len(ranks), -1)
+        found.append(np.unique(offsets, axis=1).shape[1])
+    counted = np.array(found)[where.ravel()].reshape(arrays[0].shape)
+    return int(counted) if counted.ndim == 0 else counted

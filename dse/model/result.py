@@ -1,0 +1,271 @@
+"""What an evaluation found, and the ways to open it: totals, and tables by Einsum, component or action.
+
+Parts are rounded to one 2^-52nd of the total of their point, so that any grouping of them adds up to it exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dse.model.accounting import Accounting
+from dse.model.binding import Binding
+from dse.model.traffic import Traffic
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class EinsumTiming:
+    """An Einsum on its unit: cycles it keeps the unit busy, operations, and unit-cycles of useful work."""
+
+    unit: str
+    cycles: Any
+    operations: Any
+    work: Any
+
+
+@dataclass(frozen=True)
+class EnergyEntry:
+    """One line of the ledger: actions of a component that an Einsum causes (for an operand), and their energy in pJ."""
+
+    einsum: str
+    component: str
+    action: str
+    operand: str
+    count: Any
+    energy_pj: Any
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One phase: cycles by step, unit and Einsum; bytes by memory and Einsum; seconds each bounded memory takes."""
+
+    name: str
+    steps: Sequence[Mapping[str, Mapping[str, Any]]]
+    moved_bytes: Mapping[str, Mapping[str, Any]]
+    memory_seconds: Mapping[str, Any]
+    clock_hz: Any
+
+    @property
+    def compute_s(self) -> Any:
+        """Seconds that the units take: each step as long as its slowest unit."""
+        return sum(_largest(sum(einsums.values()) for einsums in step.values()) for step in self.steps) / self.clock_hz
+
+    @property
+    def memory_s(self) -> Any:
+        """Seconds that the slowest memory takes to move its bytes."""
+        return _largest(self.memory_seconds.values()) if self.memory_seconds else 0.0
+
+    @property
+    def latency_s(self) -> Any:
+        """Seconds of the phase: the longer of compute and memory."""
+        return np.maximum(self.compute_s, self.memory_s)
+
+    def critical(self) -> dict[str, Any]:
+        """Seconds of the phase by Einsum: of compute, those on each step's slowest unit; of memory, by bytes moved."""
+        shares: dict[str, Any] = {}
+        for step in self.steps:
+            totals = {unit: sum(einsums.values()) for unit, einsums in step.items()}
+            longest = _largest(totals.values())
+            taken: Any = False
+            for unit, einsums in step.items():
+                slowest = (totals[unit] == longest) & np.logical_not(taken)
+                taken = taken | slowest
+                for name, cycles in einsums.items():
+                    shares[name] = shares.get(name, 0) + cycles * slowest / self.clock_hz
+        bound_by_memory = np.asarray(self.memory_s > self.compute_s)
+        slowest_memory = _largest(self.memory_seconds.values()) if self.memory_seconds else 0.0
+        taken = False
+        for memory, seconds in self.memory_seconds.items():
+            here = bound_by_memory & (seconds == slowest_memory) & np.logical_not(taken)
+            taken = taken | here
+            total = sum(self.moved_bytes[memory].values())
+            for name, moved in self.moved_bytes[memory].items():
+                share = seconds * moved / np.maximum(total, 1)
+                shares[name] = np.where(here, share, shares.get(name, 0))
+            if "stall" in shares:
+                shares["stall"] = np.where(here, 0, shares["stall"])
+        return shares
+
+
+@dataclass(frozen=True)
+class Result:
+    """The cost of one workload on one architecture under one mapping; numbers have the shape of the design points."""
+
+    binding: Binding
+    accounting: Accounting
+    phases: Sequence[Phase]
+    timings: Mapping[str, EinsumTiming]
+    traffic: Sequence[Traffic]
+    energy: Sequence[EnergyEntry]
+    area: Mapping[str, Any]
+    cycle_ns: Mapping[str, Any]
+
+    @property
+    def feasible(self) -> Any:
+        """True, or a boolean array where some design points cannot exist."""
+        return self.binding.feasible
+
+    @cached_property
+    def latency_s(self) -> Any:
+        """Seconds, phases one after another."""
+        return sum(phase.latency_s for phase in self.phases)
+
+    @property
+    def compute_s(self) -> Any:
+        """Seconds if no memory bound it."""
+        return sum(phase.compute_s for phase in self.phases)
+
+    @property
+    def memory_s(self) -> Any:
+        """Seconds that the memories' bandwidth alone would take."""
+        return sum(phase.memory_s for phase in self.phases)
+
+    @cached_property
+    def energy_pj(self) -> Any:
+        """Energy in pJ."""
+        return sum(_exactly_summable([entry.energy_pj for entry in self.energy]))
+
+    @cached_property
+    def dram_bytes(self) -> Any:
+        """Bytes read from and written to DRAM."""
+        return sum(self._dram_bytes_by_einsum().values())
+
+    @property
+    def area_um2(self) -> Any:
+        """Area of the chip in um2."""
+        return sum(self.area.values())
+
+    def utilization(self, unit: str, einsum: str | None = None) -> Any:
+        """Share of a unit's cycles that do useful work, of all Einsums or of one."""
+        hardware = self.binding.hardware
+        names = [einsum] if einsum else list(self.timings)
+        work = sum(self.timings[name].work for name in names if self.timings[name].unit == unit)
+        return work / (hardware.unit_count(unit) * self.latency_s * hardware.clock_hz)
+
+    def unit_cycles(self, unit: str) -> Any:
+        """Cycles that a unit is busy."""
+        return sum(timing.cycles for timing in self.timings.values() if timing.unit == unit)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the design points; () for one."""
+        return np.broadcast_shapes(*(np.shape(value) for value in (self.latency_s, self.energy_pj, self.area_um2)))
+
+    def totals(self) -> dict[str, Any]:
+        """The columns of a results row, by name."""
+        units = self.binding.hardware.architecture.units
+        return {
+            "latency_s": self.latency_s,
+            "energy_pj": self.energy_pj,
+            "dram_bytes": self.dram_bytes,
+            "area_um2": self.area_um2,
+            **{f"util_{unit}": self.utilization(unit) for unit in units},
+            **{f"cycles_{unit}": self.unit_cycles(unit) for unit in units},
+            "compute_s": self.compute_s,
+            "memory_s": self.memory_s,
+        }
+
+    def to_frame(self, by: str | None = None) -> pd.DataFrame:
+        """A tidy table: one row a point, or opened `by` "einsum", "component" or "action".
+
+        Opened, the columns are the energy in pJ and, by Einsum, latency in s (the share on the critical path), cycles,
+        utilization of its unit and DRAM bytes; by action, also the count of actions. Parts add up to the totals
+        exactly. Several points add a column `point`.
+        """
+        import pandas as pd
+
+        if by is None:
+            columns = {name: np.broadcast_to(value, self.shape).ravel() for name, value in self.totals().items()}
+            return pd.DataFrame(columns)
+        if by not in GROUPINGS:
+            raise ValueError(f"by is one of {', '.join(GROUPINGS)}, found {by!r}")
+        keys = GROUPINGS[by]
+        energies = _exactly_summable([entry.energy_pj for entry in self.energy])
+        groups: dict[tuple[str, ...], dict[str, Any]] = {}
+        for entry, energy in zip(self.energy, energies, strict=True):
+            group = groups.setdefault(tuple(getattr(entry, key) for key in keys), dict.fromkeys(("count", "energy_pj"), 0))
+            group["energy_pj"] = group["energy_pj"] + energy
+            group["count"] = group["count"] + entry.count
+        if by == "einsum":
+            self._add_einsum_columns(groups)
+        frames = []
+        for key, values in groups.items():
+            if by != "action":
+                values.pop("count", None)
+            shown = {name: np.broadcast_to(value, self.shape).ravel() for name, value in values.items()}
+            frame = pd.DataFrame(shown)
+            for position, (name, label) in enumerate(zip(keys, key, strict=True)):
+                frame.insert(position, name, label)
+            if self.shape:
+                frame.insert(0, "point", np.arange(len(frame)))
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def _add_einsum_columns(self, groups: dict[tuple[str, ...], dict[str, Any]]) -> None:
+        names = [*self.timings, *(["stall"] if any("stall" in phase.critical() for phase in self.phases) else [])]
+        critical: dict[str, Any] = dict.fromkeys(names, 0.0)
+        for phase in self.phases:
+            for name, seconds in phase.critical().items():
+                critical[name] = critical[name] + seconds
+        latency = dict(zip(names, _exactly_summable([critical[name] for name in names], self.latency_s), strict=True))
+        moved = self._dram_bytes_by_einsum()
+        ordered = {}
+        for name in names:
+            values = groups.get((name,), {"count": 0, "energy_pj": 0.0})
+            timing = self.timings.get(name)
+            ordered[name,] = {
+                "unit": timing.unit if timing else "",
+                "cycles": timing.cycles if timing else 0,
+                "utilization": self.utilization(timing.unit, name) if timing else 0.0,
+                "latency_s": latency[name],
+                "dram_bytes": moved.get(name, 0.0),
+                **values,
+            }
+        groups.clear()
+        groups.update(ordered)
+
+    def _dram_bytes_by_einsum(self) -> dict[str, Any]:
+        word_bytes = self.binding.workload.word_bits() / 8
+        memories = self.binding.hardware.architecture.memories
+        names = list(self.timings)
+        moved = dict.fromkeys(names, 0.0)
+        for entry in self.traffic:
+            if memories[entry.memory].class_name == "dram":
+                moved[entry.einsum] = moved[entry.einsum] + word_bytes * (entry.reads + entry.writes)
+        return dict(zip(names, _exactly_summable([moved[name] for name in names]), strict=True))
+
+
+GROUPINGS = {"einsum": ("einsum",), "component": ("component",), "action": ("einsum", "component", "action", "operand")}
+"""How a result opens, and the columns that name its parts."""
+
+
+def _exactly_summable(parts: Sequence[Any], total: Any = None) -> list[Any]:
+    """The parts rounded to a grid on which float sums are exact in any order; with `total`, the largest part takes
+    what rounding leaves so that they add up to it."""
+    whole = sum(parts) if total is None else total
+    exponent = np.frexp(np.maximum(np.abs(whole), np.finfo(float).tiny))[1]
+    grid = np.ldexp(1.0, exponent - 52)
+    rounded = [np.round(np.asarray(part) / grid) * grid for part in parts]
+    if total is not None and rounded:
+        rest = np.asarray(total) - sum(rounded)
+        largest = _largest(rounded)
+        taken: Any = False
+        for number, part in enumerate(rounded):
+            here = (part == largest) & np.logical_not(taken)
+            taken = taken | here
+            rounded[number] = part + rest * here
+    return [float(part) if np.ndim(part) == 0 else part for part in rounded]
+
+
+def _largest(values: Any) -> Any:
+    found: Any = None
+    for value in values:
+        found = value if found is None else np.maximum(found, value)
+    return found

@@ -1,0 +1,262 @@
+"""`arch_specs/*.yaml` -> `Architecture` -> `Hardware`: memories, units with their paths, and their parameters.
+
+An architecture names component classes and sizes; what they cost is `dse.components`' to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from dse.cascade.einsum import FUNCTIONS, INFIX
+from dse.components.library import CLASSES
+from dse.specs.parameters import Located, locate, resolve
+from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, Dimension, Quantity
+from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
+
+ATTRIBUTES: Mapping[str, Dimension | None] = {
+    "type": None,
+    "width": INFORMATION,
+    "capacity": INFORMATION,
+    "depth": COUNT,
+    "banks": COUNT,
+    "ports": COUNT,
+}
+"""Attributes of components and their dimensions (None: a word)."""
+
+OPERATORS = ("neg", *INFIX.values(), *FUNCTIONS)
+OPERATION_ALIASES = {"mac": ("mul", "add")}
+"""Operations with a name of their own, beside those spelled out as `sub_exp`."""
+
+
+class _Component(SpecModel):
+    class_: str = Field(alias="class")
+    type: str | None = None
+    width: Any = None
+    capacity: Any = None
+    depth: Any = None
+    banks: Any = None
+    ports: Any = None
+
+
+class _Memory(_Component):
+    bandwidth: Any = None
+
+
+class _Unit(SpecModel):
+    path: list[str | dict[str, Any]]
+    components: dict[str, _Component]
+    ops: dict[str, dict[str, Any]]
+
+
+class _File(SpecModel):
+    name: str
+    about: str = ""
+    parameters: dict[str, Any] = {}
+    clock: Any
+    memories: dict[str, _Memory]
+    units: dict[str, _Unit]
+
+
+@dataclass(frozen=True)
+class ComponentSpec:
+    """A component as written: its class and attributes, not yet numbers."""
+
+    name: str
+    class_name: str
+    attributes: Mapping[str, Located | str]
+    source: Source
+    key: Key
+    bandwidth: Located | None = None
+
+
+@dataclass(frozen=True)
+class OperationSpec:
+    """What one operation costs a unit: counts of component actions, and cycles."""
+
+    actions: Mapping[str, Located]
+    cycles: Located | None
+
+
+@dataclass(frozen=True)
+class UnitSpec:
+    """An array of compute units: the memories on its path, outermost first, each with the fan-out below it."""
+
+    name: str
+    path: tuple[tuple[str, Mapping[str, Located]], ...]
+    components: Mapping[str, ComponentSpec]
+    operations: Mapping[tuple[str, ...], OperationSpec]
+    source: Source
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """Memories of the path, outermost first."""
+        return tuple(memory for memory, _ in self.path)
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """Fan-out axes and the position in the path of the memory they stand below."""
+        return {axis: depth for depth, (_, fanout) in enumerate(self.path) for axis in fanout}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What it runs on, as written; `resolve` gives its numbers."""
+
+    name: str
+    about: str
+    parameters: Mapping[str, Located]
+    clock: Located
+    memories: Mapping[str, ComponentSpec]
+    units: Mapping[str, UnitSpec]
+    source: Source
+
+    def resolve(self, overrides: Mapping[str, Quantity] | None = None) -> Hardware:
+        """Every size as a number; `overrides` replaces parameters by name. Raises SpecError."""
+        values = resolve(self.parameters, {}, overrides)
+        fanouts = {name: tuple({axis: size.size(values) for axis, size in fanout.items()} for _, fanout in unit.path) for name, unit in self.units.items()}
+        memories: dict[str, MemorySize] = {}
+        for name, memory in self.memories.items():
+            attributes = evaluate_attributes(memory, values)
+            instances: Any = 1
+            for unit_name, unit in self.units.items():
+                if name in unit.memories:
+                    above = fanouts[unit_name][: unit.memories.index(name)]
+                    instances = _larger(instances, _product(size for fanout in above for size in fanout.values()))
+            capacity = attributes.get("capacity")
+            if "depth" in attributes:
+                capacity = attributes["depth"] * attributes["width"]
+            bandwidth = memory.bandwidth.positive(values, BANDWIDTH) / 8 if memory.bandwidth else None
+            memories[name] = MemorySize(attributes, capacity, attributes["width"], instances, bandwidth)
+        return Hardware(self, values, self.clock.positive(values, FREQUENCY), memories, fanouts)
+
+
+@dataclass(frozen=True)
+class MemorySize:
+    """A memory in numbers: bits per instance (None: unbounded), bits per action, instances, bytes per second."""
+
+    attributes: Mapping[str, Any]
+    capacity_bits: Any
+    width_bits: Any
+    instances: Any
+    bandwidth: Any
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """An architecture in numbers: clock in Hz, memories by name, fan-outs by unit and position in its path."""
+
+    architecture: Architecture
+    values: Mapping[str, Quantity]
+    clock_hz: Any
+    memories: Mapping[str, MemorySize]
+    fanouts: Mapping[str, tuple[Mapping[str, Any], ...]]
+
+    def unit_count(self, unit: str) -> Any:
+        """Compute units of an array."""
+        return _product(size for fanout in self.fanouts[unit] for size in fanout.values())
+
+
+def evaluate_attributes(component: ComponentSpec, values: Mapping[str, Quantity]) -> dict[str, Any]:
+    """A component's attributes as numbers: widths and capacities in bits."""
+    found: dict[str, Any] = {}
+    for name, located in component.attributes.items():
+        found[name] = located if isinstance(located, str) else located.size(values, ATTRIBUTES[name] or COUNT)
+    return found
+
+
+def load_architecture_file(path: Path) -> Architecture:
+    """Read and check one architecture file. Raises SpecError."""
+    data, source = read_yaml(path)
+    file = validate(_File, data, source)
+    parameters = {name: locate(value, source, ("parameters", name)) for name, value in file.parameters.items()}
+    memories = {}
+    for name, memory in file.memories.items():
+        spec = _component(name, memory, source, ("memories", name))
+        if CLASSES[spec.class_name].actions != ("read", "write"):
+            raise source.error(("memories", name, "class"), f"{spec.class_name!r} is no memory; {allowed(spec.class_name, _memory_classes())}")
+        bandwidth = None if memory.bandwidth is None else locate(memory.bandwidth, source, ("memories", name, "bandwidth"))
+        memories[name] = ComponentSpec(name, spec.class_name, spec.attributes, source, spec.key, bandwidth)
+    units = {name: _unit(name, unit, memories, source) for name, unit in file.units.items()}
+    if not units:
+        raise source.error(("units",), "units: an architecture has at least one unit")
+    architecture = Architecture(file.name, file.about, parameters, locate(file.clock, source, ("clock",)), memories, units, source)
+    architecture.resolve()
+    return architecture
+
+
+def _memory_classes() -> list[str]:
+    return [name for name, kind in CLASSES.items() if kind.actions == ("read", "write")]
+
+
+def _component(name: str, written: _Component, source: Source, key: Key) -> ComponentSpec:
+    kind = CLASSES.get(written.class_)
+    if kind is None:
+        raise source.error((*key, "class"), f"unknown component class {written.class_!r}; {allowed(written.class_, CLASSES)}")
+    attributes: dict[str, Located | str] = {}
+    for attribute in ATTRIBUTES:
+        value = getattr(written, attribute)
+        if value is None:
+            if kind.attributes.get(attribute, False):
+                raise source.error(key, f"{name}: a {written.class_} needs {attribute!r}")
+            continue
+        if attribute not in kind.attributes:
+            raise source.error((*key, attribute), f"{name}: a {written.class_} has no {attribute!r}; {allowed(attribute, kind.attributes)}")
+        attributes[attribute] = value if attribute == "type" else locate(value, source, (*key, attribute))
+    return ComponentSpec(name, written.class_, attributes, source, key)
+
+
+def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], source: Source) -> UnitSpec:
+    key: Key = ("units", name)
+    path: list[tuple[str, dict[str, Located]]] = []
+    axes: set[str] = set()
+    for number, step in enumerate(written.path):
+        at = (*key, "path", number)
+        if isinstance(step, str):
+            if step not in memories:
+                raise source.error(at, f"unknown memory {step!r}; {allowed(step, memories)}")
+            if step in (memory for memory, _ in path):
+                raise source.error(at, f"{step} stands in the path twice")
+            path.append((step, {}))
+            continue
+        if not path:
+            raise source.error(at, "a path starts with a memory, outermost first")
+        for axis, size in step.items():
+            if axis in axes:
+                raise source.error((*at, axis), f"axis {axis!r} stands in the path twice; give each fan-out axis a name of its own")
+            axes.add(axis)
+            path[-1][1][axis] = locate(size, source, (*at, axis))
+    if not path:
+        raise source.error((*key, "path"), f"{name}: the path names at least one memory")
+    components = {label: _component(label, part, source, (*key, "components", label)) for label, part in written.components.items()}
+    actions = {action for part in components.values() for action in CLASSES[part.class_name].actions}
+    operations = {}
+    for operation, cost in written.ops.items():
+        at = (*key, "ops", operation)
+        operators = OPERATION_ALIASES.get(operation, tuple(operation.split("_")))
+        for operator in operators:
+            if operator not in OPERATORS:
+                raise source.error(at, f"unknown operator {operator!r} in op {operation!r}; {allowed(operator, {*OPERATORS, *OPERATION_ALIASES})}, or joined by _")
+        for action in cost:
+            if action != "cycles" and action not in actions:
+                raise source.error((*at, action), f"no component of {name} does {action!r}; {allowed(action, {*actions, 'cycles'})}")
+        located = {action: locate(count, source, (*at, action)) for action, count in cost.items()}
+        cycles = located.pop("cycles", None)
+        operations[operators] = OperationSpec(located, cycles)
+    return UnitSpec(name, tuple(path), components, operations, source)
+
+
+def _product(values: Any) -> Any:
+    result: Any = 1
+    for value in values:
+        result = result * value
+    return result
+
+
+def _larger(left: Any, right: Any) -> Any:
+    return max(left, right) if isinstance(left, int) and isinstance(right, int) else np.maximum(left, right)

@@ -1,0 +1,120 @@
+"""Finding specs: by name in the shipped YAML libraries, or by path; loaded once per process."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dse.specs.architecture import Architecture, load_architecture_file
+from dse.specs.mapping import Mapping, load_mapping_file
+from dse.specs.parameters import Located, locate
+from dse.specs.source import SpecError, allowed, read_yaml, show_path
+from dse.specs.workload import Workload, load_workload_file
+
+MAPPING_SUFFIX = ".mapping.yaml"
+MODELS_FILE = "models.yaml"
+FOLDERS = {"archs": "arch_specs", "mappings": "arch_specs", "workloads": "workloads", "studies": "studies"}
+
+
+def library_folder(kind: str) -> Path:
+    """The folder that ships specs of a kind: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "library" / FOLDERS[kind]
+    return installed if installed.is_dir() else package.parent / FOLDERS[kind]
+
+
+def names(kind: str) -> list[str]:
+    """Names of the shipped specs of a kind: archs, mappings, workloads or studies."""
+    paths = sorted(library_folder(kind).glob("*.yaml"))
+    if kind == "mappings":
+        return [path.name.removesuffix(MAPPING_SUFFIX) for path in paths if path.name.endswith(MAPPING_SUFFIX)]
+    return [path.stem for path in paths if not path.name.endswith(MAPPING_SUFFIX) and path.name != MODELS_FILE]
+
+
+def find(kind: str, name: str, beside: Path | None = None) -> Path:
+    """The file of a spec: a path as written (relative to the file that names it), or a shipped name.
+
+    Raises LookupError with what is allowed.
+    """
+    suffix = MAPPING_SUFFIX if kind == "mappings" else ".yaml"
+    here = beside.parent if beside else Path.cwd()
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        path = here / name
+        if path.is_file():
+            return path
+        raise LookupError(f"no file {show_path(path)}")
+    for folder in ([here] if beside else []) + [library_folder(kind)]:
+        path = folder / f"{name}{suffix}"
+        if path.is_file() and name in _safe(name):
+            return path
+    singular = {"archs": "architecture", "mappings": "mapping", "workloads": "workload", "studies": "study"}[kind]
+    raise LookupError(f"unknown {singular} {name!r}; {allowed(name, names(kind))}, or a path to a YAML file")
+
+
+def _safe(name: str) -> tuple[str, ...]:
+    return () if name.startswith(".") or "\0" in name else (name,)
+
+
+def _find(kind: str, name: str, beside: Path | None) -> Path:
+    try:
+        return find(kind, name, beside)
+    except LookupError as error:
+        raise SpecError(str(error)) from None
+
+
+def load_workload(name: str, beside: Path | None = None) -> Workload:
+    """A workload by name or path. Raises SpecError."""
+    return _workload(_find("workloads", name, beside))
+
+
+def load_architecture(name: str, beside: Path | None = None) -> Architecture:
+    """An architecture by name or path. Raises SpecError."""
+    return _architecture(_find("archs", name, beside))
+
+
+def load_mapping(name: str, beside: Path | None = None) -> Mapping:
+    """A mapping by name or path. Raises SpecError."""
+    return _mapping(_find("mappings", name, beside))
+
+
+def load_models(beside: Path | None = None) -> dict[str, dict[str, Located]]:
+    """The table of models: parameters by model name, from `models.yaml` beside a study or the shipped one."""
+    own = beside.parent / MODELS_FILE if beside else None
+    return _models(own if own and own.is_file() else library_folder("workloads") / MODELS_FILE)
+
+
+_workload = cache(load_workload_file)
+_architecture = cache(load_architecture_file)
+
+
+@cache
+def _mapping(path: Path) -> Mapping:
+    return load_mapping_file(path, lambda name, beside: find("mappings", name, beside))
+
+
+@cache
+def _models(path: Path) -> dict[str, dict[str, Located]]:
+    data, source = read_yaml(path)
+    models: dict[str, dict[str, Located]] = {}
+    for name, row in data.items():
+        if not isinstance(row, dict):
+            raise source.error((name,), f"{name}: a model gives parameters, e.g. {{heads: 12, head_dim: 64}}")
+        models[name] = {label: locate(value, source, (name, label)) for label, value in row.items()}
+    return models
+
+
+def default_mapping(architecture: str, workload: str) -> str:
+    """The shipped mapping for an architecture and a workload: the one named after the architecture first.
+
+    Raises SpecError where there is none.
+    """
+    fitting: dict[str, Any] = {}
+    for name in names("mappings"):
+        mapping = load_mapping(name)
+        if mapping.architecture == architecture and mapping.workload == workload:
+            fitting[name] = mapping
+    if not fitting:
+        pairs = sorted({f"{load_mapping(name).architecture} {load_mapping(name).workload}" for name in names("mappings")})
+        raise SpecError(f"no shipped mapping runs {workload} on {architecture}; give one with --mapping; shipped: {', '.join(pairs)}")
+    return architecture if architecture in fitting else next(iter(fitting))

@@ -1,0 +1,173 @@
+"""`workloads/*.yaml` -> `Workload`: a checked cascade, the shapes of its ranks, and the width of its values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dse.cascade.cascade import Cascade, check_einsum, check_iterations, rank_of
+from dse.cascade.einsum import Einsum
+from dse.cascade.parser import CascadeError, parse_access, parse_einsum
+from dse.specs.parameters import Located, locate, resolve
+from dse.specs.quantity import INFORMATION, Quantity
+from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
+
+RANK_NAME = re.compile(r"[A-Z][A-Z0-9]*\Z")
+PARAMETER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+
+
+class _File(SpecModel):
+    name: str
+    about: str = ""
+    parameters: dict[str, Any] = {}
+    ranks: dict[str, Any]
+    partition: dict[str, list[str]] = {}
+    iterative: dict[str, str] = {}
+    word: Any = "16 bit"
+    inputs: list[str]
+    initial: list[str] = []
+    einsums: list[str]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is computed: a cascade, its parameters (batch, heads, seq_len ...), rank shapes and word width."""
+
+    name: str
+    about: str
+    cascade: Cascade
+    parameters: Mapping[str, Located]
+    ranks: Mapping[str, Located]
+    word: Located
+    source: Source
+
+    def parameter_values(self, given: Mapping[str, Quantity]) -> dict[str, Quantity]:
+        """Parameters and the shapes of unpartitioned ranks, where `given` replaces parameters or ranks by name."""
+        values = resolve(self.parameters, {}, given)
+        shapes = {rank: given[rank] if rank in given else Quantity(located.size(values)) for rank, located in self.ranks.items()}
+        return {**values, **shapes}
+
+    def shapes(self, values: Mapping[str, Quantity]) -> dict[str, Any]:
+        """Shape of every rank, the outermost part of a partitioned rank included; `values` holds the inner parts.
+
+        A part that does not divide its rank is an error where there is one point, else left to `dse.model.binding`.
+        """
+        shapes = {rank: values[rank].value for rank in self.ranks}
+        for rank, parts in self.cascade.partition.items():
+            inner: Any = 1
+            for part in parts[1:]:
+                if part not in values:
+                    raise self.source.error(("partition", rank), f"{part} has no size; give it in the mapping's parameters")
+                shapes[part] = values[part].value
+                inner = inner * shapes[part]
+            shapes[parts[0]] = shapes[rank] // inner
+        return shapes
+
+    def word_bits(self) -> int:
+        """Bits of one value."""
+        return int(self.word.size({}, INFORMATION))
+
+
+def load_workload_file(path: Path) -> Workload:
+    """Read and check one workload file. Raises SpecError."""
+    data, source = read_yaml(path)
+    file = validate(_File, data, source)
+    _check_names(file, source)
+    cascade = _parse_cascade(file, source)
+    parameters = {name: locate(value, source, ("parameters", name)) for name, value in file.parameters.items()}
+    ranks = {name: locate(value, source, ("ranks", name)) for name, value in file.ranks.items()}
+    workload = Workload(file.name, file.about, cascade, parameters, ranks, locate(file.word, source, ("word",)), source)
+    workload.word_bits()
+    _check_rank_shapes(workload)
+    return workload
+
+
+def _check_names(file: _File, source: Source) -> None:
+    for rank in file.ranks:
+        if not RANK_NAME.match(rank):
+            raise source.error(("ranks", rank), f"rank {rank!r}: a rank is upper-case letters and digits, such as M or M1")
+    for name in file.parameters:
+        if not PARAMETER_NAME.match(name) or name in file.ranks:
+            raise source.error(("parameters", name), f"parameter {name!r}: letters, digits and _, and no rank's name")
+    for rank, parts in file.partition.items():
+        if rank not in file.ranks:
+            raise source.error(("partition", rank), f"unknown rank {rank!r}; {allowed(rank, file.ranks)}")
+        for part in parts:
+            if not RANK_NAME.match(part) or part in file.ranks:
+                raise source.error(("partition", rank), f"part {part!r}: upper-case letters and digits, and not a rank already")
+        if len(parts) < 2:
+            raise source.error(("partition", rank), f"{rank} is split into two or more parts, found {len(parts)}")
+
+
+def _parse_cascade(file: _File, source: Source) -> Cascade:
+    known = {*file.ranks, *(part for parts in file.partition.values() for part in parts)}
+    inputs = []
+    for number, text in enumerate(file.inputs):
+        try:
+            inputs.append(parse_access(text))
+        except CascadeError as error:
+            raise source.error(("inputs", number), str(error)) from None
+        _check_variables(inputs[-1].variables, known, source, ("inputs", number), text)
+    parsed: dict[str, list[Einsum]] = {"initial": [], "einsums": []}
+    for section, texts in (("initial", file.initial), ("einsums", file.einsums)):
+        for number, text in enumerate(texts):
+            key = (section, number)
+            try:
+                einsum = parse_einsum(text)
+            except CascadeError as error:
+                raise source.error(key, str(error)) from None
+            _check_variables(einsum.variables, known, source, key, text)
+            for access in (einsum.output, *einsum.inputs):
+                for index in access.indices:
+                    for symbol in sorted({s for p in (index.offset, *(scale for _, scale in index.terms)) for s in p.symbols} - known):
+                        raise source.error(key, f"unknown rank {symbol!r} in {access}; {allowed(symbol, known)}")
+            parsed[section].append(einsum)
+    if not parsed["einsums"]:
+        raise source.error(("einsums",), "einsums: a cascade has at least one Einsum")
+    cascade = Cascade(tuple(inputs), tuple(parsed["einsums"]), tuple(parsed["initial"]), dict(file.iterative), {r: tuple(p) for r, p in file.partition.items()})
+    for number in range(len(cascade.initial)):
+        _checked(lambda n=number: check_einsum(cascade, n, initial=True), source, ("initial", number))
+    for number in range(len(cascade.einsums)):
+        _checked(lambda n=number: check_einsum(cascade, n), source, ("einsums", number))
+    _checked(lambda: check_iterations(cascade), source, ("iterative",))
+    return cascade
+
+
+def _checked(check: Any, source: Source, key: Key) -> None:
+    try:
+        check()
+    except CascadeError as error:
+        raise source.error(key, str(error)) from None
+
+
+def _check_variables(variables: tuple[str, ...], known: set[str], source: Source, key: Key, text: str) -> None:
+    for variable in variables:
+        if variable != variable.lower() or rank_of(variable) not in known:
+            raise source.error(key, f"unknown rank variable {variable!r} in '{text}'; {allowed(variable, {rank.lower() for rank in known})}")
+
+
+def _check_rank_shapes(workload: Workload) -> None:
+    """Refuse a tensor that is read over ranks of other shapes than it was made with, at the default parameters."""
+    values = workload.parameter_values({})
+    sizes = {rank: values[rank].value for rank in workload.ranks}
+    made = {access.tensor: access for access in (*workload.cascade.inputs, *(e.output for e in workload.cascade.einsums))}
+    for number, einsum in enumerate(workload.cascade.einsums):
+        for access in einsum.inputs:
+            for index, declared in zip(access.indices, made[access.tensor].indices, strict=True):
+                if str(index) not in index.variables or not declared.variables:
+                    continue
+                here, there = rank_of(index.variables[0]), rank_of(declared.variables[0])
+                if here in sizes and there in sizes and not np.all(sizes[here] == sizes[there]):
+                    raise workload.source.error(
+                        ("einsums", number),
+                        f"{access}: {access.tensor} has rank {there} of {sizes[there]} there, {here} is {sizes[here]} (in '{einsum.text}')",
+                    )
+                if (here in sizes) != (there in sizes):
+                    raise workload.source.error(
+                        ("einsums", number), f"{access}: {access.tensor} was made over rank {there}, read over {here} (in '{einsum.text}')"
+                    )
