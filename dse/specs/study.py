@@ -1,0 +1,266 @@
+"""`studies/*.yaml` -> `Study`: which designs are priced at which points, under which accounting, and what is drawn."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from dse.specs.architecture import Architecture
+from dse.specs.library import default_mapping, find, load_architecture, load_mapping, load_models, load_workload
+from dse.specs.mapping import Mapping as MappingSpec
+from dse.specs.parameters import Located, locate
+from dse.specs.quantity import Quantity
+from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, show_path, validate
+from dse.specs.workload import Workload
+
+MODEL_AXIS = "model"
+
+
+class _Design(SpecModel):
+    architecture: str
+    workload: str
+    mapping: str | None = None
+    choices: str | None = None
+    options: dict[str, str] = {}
+    parameters: dict[str, Any] = {}
+
+
+class _Reference(SpecModel):
+    design: str
+    baseline: str
+    speedup: float = Field(gt=0, allow_inf_nan=False)
+    energy: float = Field(gt=0, allow_inf_nan=False)
+
+
+class _Figure(SpecModel):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    title: str
+    value: str
+    by: Literal["einsum"] | None = None
+    model: str | None = None
+    baseline: str | None = None
+    accounting: str | None = None
+
+
+class _File(SpecModel):
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
+    about: str = ""
+    sweep: dict[str, list[Any]]
+    designs: dict[str, _Design]
+    accounting: list[str] | dict[str, dict[str, bool]] = ["corrected"]
+    baselines: list[str] = []
+    reference: list[_Reference] = []
+    figures: list[_Figure] = []
+
+
+@dataclass(frozen=True)
+class ChoiceTable:
+    """Options and parameters of a mapping that depend on the point: rows by the values of the key columns."""
+
+    path: str
+    keys: tuple[str, ...]
+    rows: Mapping[tuple[str | int, ...], Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class Design:
+    """A named combination of architecture, workload and mapping, with parameters of its own."""
+
+    name: str
+    architecture: Architecture
+    workload: Workload
+    mapping: MappingSpec
+    choices: ChoiceTable | None
+    options: Mapping[str, str]
+    parameters: Mapping[str, Located]
+
+    def parameter_names(self) -> set[str]:
+        """Every parameter that may be set by name."""
+        plan = self.mapping.plan(self.options)
+        return {*self.architecture.parameters, *self.workload.parameters, *self.workload.ranks, *plan.parameters}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A published mean to print beside ours."""
+
+    design: str
+    baseline: str
+    speedup: float
+    energy: float
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure to draw: `value` is a result column, or `speedup` or `energy` relative to `baseline`."""
+
+    name: str
+    title: str
+    value: str
+    by: str | None
+    model: str | None
+    baseline: str | None
+    accounting: str | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """A checked study. `sweep` holds the axes in order; `accounting` its switches by name, None for a preset."""
+
+    name: str
+    about: str
+    sweep: Mapping[str, tuple[Any, ...]]
+    models: Mapping[str, Mapping[str, Located]]
+    designs: Mapping[str, Design]
+    accounting: Mapping[str, Mapping[str, bool] | None]
+    baselines: Sequence[str]
+    reference: Sequence[Reference]
+    figures: Sequence[Figure]
+    data: Mapping[str, Any]
+    source: Source = field(repr=False)
+
+
+def load_study_file(path: Path) -> Study:
+    """Read and check one study file and everything it names. Raises SpecError."""
+    data, source = read_yaml(path)
+    file = validate(_File, data, source)
+    if not file.designs:
+        raise source.error(("designs",), "designs: a study prices at least one design")
+    designs = {name: _design(name, written, file, source, path) for name, written in file.designs.items()}
+    models = load_models(path) if MODEL_AXIS in file.sweep else {}
+    sweep = {axis: _axis(axis, values, designs, models, source) for axis, values in file.sweep.items()}
+    for number, baseline in enumerate(file.baselines):
+        _known(baseline, designs, source, ("baselines", number), "design")
+    references = []
+    for number, entry in enumerate(file.reference):
+        _known(entry.design, designs, source, ("reference", number, "design"), "design")
+        _known(entry.baseline, file.baselines, source, ("reference", number, "baseline"), "baseline")
+        references.append(Reference(**entry.model_dump()))
+    figures = [_figure(entry, number, file, designs, source) for number, entry in enumerate(file.figures)]
+    accounting: dict[str, Mapping[str, bool] | None]
+    accounting = dict.fromkeys(file.accounting) if isinstance(file.accounting, list) else dict(file.accounting)
+    if not accounting:
+        raise source.error(("accounting",), "accounting: a study is counted in at least one way")
+    return Study(file.name, file.about, sweep, models, designs, accounting, file.baselines, references, figures, data, source)
+
+
+def _design(name: str, written: _Design, file: _File, source: Source, path: Path) -> Design:
+    key: Key = ("designs", name)
+
+    def at(part: str, load: Any) -> Any:
+        try:
+            return load()
+        except SpecError as error:
+            if all(":" in line and line.split(":")[1].isdigit() for line in error.lines):
+                raise
+            raise source.error((*key, part), str(error)) from None
+
+    architecture = at("architecture", lambda: load_architecture(written.architecture, path))
+    workload = at("workload", lambda: load_workload(written.workload, path))
+    mapping = at("mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path))
+    for option in written.options:
+        _known(option, mapping.options, source, (*key, "options", option), "option")
+    at("options", lambda: mapping.plan(written.options))
+    parameters = {label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()}
+    design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters)
+    for label in parameters:
+        _known(label, design.parameter_names(), source, (*key, "parameters", label), "parameter")
+    if written.choices is None:
+        return design
+    table = _choice_table(path.parent / written.choices, tuple(file.sweep), design, source, (*key, "choices"))
+    return Design(name, architecture, workload, mapping, table, design.options, parameters)
+
+
+def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Source, key: Key) -> ChoiceTable:
+    shown = show_path(path)
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            reader = csv.DictReader(file)
+            records = [(reader.line_num, row) for row in reader]
+            columns = list(reader.fieldnames or [])
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise source.error(key, f"cannot read {shown}: {error}") from None
+    keys = tuple(column for column in columns if column in axes)
+    if not keys:
+        raise SpecError(f"{shown}:1: no column is an axis of the sweep; allowed: {', '.join(axes)}")
+    names = design.parameter_names() | set(design.mapping.options)
+    for column in columns:
+        if column not in keys and column not in names:
+            raise SpecError(f"{shown}:1: unknown column {column!r}; {allowed(column, {*axes, *names})}")
+    rows: dict[tuple[str | int, ...], Mapping[str, str]] = {}
+    for line, row in records:
+        if None in row or None in row.values():
+            raise SpecError(f"{shown}:{line}: {len(columns)} values expected, as the first line names")
+        at = tuple(_key_value(axis, row[axis], Source(shown, {(): (shown, line)})) for axis in keys)
+        if at in rows:
+            raise SpecError(f"{shown}:{line}: a second row for {', '.join(map(str, at))}")
+        rows[at] = {column: row[column] for column in columns if column not in keys}
+        for column, value in rows[at].items():
+            if column in design.mapping.options:
+                alternatives = design.mapping.options[column]
+                if value not in alternatives:
+                    raise SpecError(f"{shown}:{line}: {column} has no choice {value!r}; {allowed(value, alternatives)}")
+            else:
+                located = locate(value, Source(shown, {(): (shown, line)}), (column,))
+                located.quantity({})
+    return ChoiceTable(shown, keys, rows)
+
+
+def _key_value(axis: str, text: str, source: Source) -> str | int:
+    return text if axis == MODEL_AXIS else int(locate(text, source, (axis,)).size({}))
+
+
+def _axis(axis: str, values: list[Any], designs: Mapping[str, Design], models: Mapping[str, Any], source: Source) -> tuple[Any, ...]:
+    key: Key = ("sweep", axis)
+    if not values:
+        raise source.error(key, f"{axis}: the range is empty; give at least one value")
+    if axis == MODEL_AXIS:
+        for number, value in enumerate(values):
+            _known(str(value), models, source, (*key, number), "model")
+        return tuple(str(value) for value in values)
+    _known(axis, set().union(*(design.parameter_names() for design in designs.values())), source, key, "parameter")
+    found: list[Quantity] = []
+    for number, value in enumerate(values):
+        located = locate(value, source, (*key, number))
+        if located.expression.names:
+            raise source.error((*key, number), f"{axis}: a swept value is a number with its unit, found {value!r}")
+        located.positive({}, located.quantity({}).dimension)
+        found.append(located.quantity({}))
+    return tuple(found)
+
+
+def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Design], source: Source) -> Figure:
+    key: Key = ("figures", number)
+    units = {unit for design in designs.values() for unit in design.architecture.units}
+    columns = {f"{kind}_{unit}" for unit in units for kind in ("util", "cycles")} | {"latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s"}
+    relative = {"speedup", "energy"}
+    if entry.value in relative and entry.baseline is None:
+        raise source.error(key, f"{entry.name}: {entry.value} is relative; name its baseline")
+    _known(entry.value, columns | relative, source, (*key, "value"), "value")
+    if entry.baseline is not None:
+        _known(entry.baseline, designs, source, (*key, "baseline"), "design")
+    if entry.by == "einsum" and not entry.value.startswith("util_"):
+        raise source.error((*key, "value"), f"{entry.name}: by einsum, a figure shows the utilization of a unit, e.g. util_2d; found {entry.value!r}")
+    if entry.model is not None:
+        _known(entry.model, [str(value) for value in file.sweep.get(MODEL_AXIS, [])], source, (*key, "model"), "model of the sweep")
+    if entry.accounting is not None:
+        _known(entry.accounting, file.accounting, source, (*key, "accounting"), "accounting")
+    return Figure(**entry.model_dump())
+
+
+def _known(name: str, names: Any, source: Source, key: Key, what: str) -> None:
+    if name not in names:
+        raise source.error(key, f"unknown {what} {name!r}; {allowed(name, names)}")
+
+
+def load_study(name: str) -> Study:
+    """A study by shipped name or path. Raises SpecError."""
+    try:
+        return load_study_file(find("studies", name))
+    except LookupError as error:
+        raise SpecError(str(error)) from None

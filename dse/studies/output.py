@@ -1,0 +1,63 @@
+"""A study's results on disk: every file appears whole, after all of them were made, or none does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from dse.specs.source import SpecError
+from dse.studies.run import StudyResult
+
+VERSIONS_OF = ("dse", "numpy", "pandas", "matplotlib")
+
+
+@contextmanager
+def all_or_nothing(folder: Path) -> Iterator[Path]:
+    """A scratch folder whose files move into `folder` when the block ends well, and vanish otherwise.
+
+    Raises SpecError where `folder` cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
+    except OSError as error:
+        raise SpecError(f"cannot write to {folder}: {error.strerror}; give another folder with -o") from None
+    try:
+        yield scratch
+        for path in sorted(scratch.iterdir()):
+            os.replace(path, folder / path.name)
+    except OSError as error:
+        raise SpecError(f"cannot write to {folder}: {error.strerror}; nothing there was half written") from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_results(result: StudyResult, folder: Path, draw: Callable[[Path], None] | None, settings: Mapping[str, Any]) -> None:
+    """Write results.csv, breakdown.csv, run.yaml and what `draw` makes into `folder`."""
+    with all_or_nothing(folder) as scratch:
+        write_csv(result.frame, scratch / "results.csv")
+        write_csv(result.breakdown, scratch / "breakdown.csv")
+        record = {
+            "study": result.study.data,
+            "settings": dict(settings),
+            "versions": {name: version(name) for name in VERSIONS_OF},
+            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        }
+        (scratch / "run.yaml").write_text(yaml.safe_dump(record, sort_keys=False, allow_unicode=True), encoding="utf-8")
+        if draw is not None:
+            draw(scratch)
+
+
+def write_csv(frame: pd.DataFrame, path: Path) -> None:
+    """Write a table so that reading it back gives the same numbers."""
+    frame.to_csv(path, index=False, lineterminator="\n")

@@ -1,0 +1,194 @@
+"""A study -> one tidy DataFrame: each design priced at every point of the sweep, in as few model calls as its mapping's
+options allow.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dse.model.accounting import PRESETS, SWITCHES, Accounting
+from dse.model.evaluate import evaluate
+from dse.model.result import Result
+from dse.specs.parameters import locate
+from dse.specs.quantity import BANDWIDTH, FREQUENCY, INFORMATION, Quantity
+from dse.specs.source import Source, SpecError, allowed
+from dse.specs.study import MODEL_AXIS, Design, Study
+
+COLUMN_UNITS = {INFORMATION: ("_bytes", 8), BANDWIDTH: ("_bytes_per_s", 8), FREQUENCY: ("_hz", 1)}
+"""Suffix of a swept parameter's column, and base units in one of it."""
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """`frame` has a row per accounting, design and point; `breakdown` a row per Einsum of each."""
+
+    study: Study
+    frame: pd.DataFrame
+    breakdown: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place of the sweep: a value per axis, as written (a model's name, or a quantity)."""
+
+    values: Mapping[str, Any]
+
+    def label(self) -> str:
+        """The point as a person names it."""
+        return ", ".join(f"{axis} {value if isinstance(value, str) else value.value}" for axis, value in self.values.items())
+
+
+def accountings(study: Study) -> dict[str, Accounting]:
+    """The study's accountings by name. Raises SpecError for an unknown preset or switch."""
+    found: dict[str, Accounting] = {}
+    for number, (name, switches) in enumerate(study.accounting.items()):
+        if switches is None:
+            if name not in PRESETS:
+                raise study.source.error(("accounting", number), f"unknown accounting {name!r}; {allowed(name, PRESETS)}, or switches by name")
+            found[name] = PRESETS[name]
+            continue
+        for switch in switches:
+            if switch not in SWITCHES:
+                raise study.source.error(("accounting", name, switch), f"unknown switch {switch!r}; {allowed(switch, SWITCHES)}")
+        found[name] = Accounting(name, **switches)
+    return found
+
+
+def with_settings(study: Study, settings: Sequence[str]) -> Study:
+    """The study with parameters of its designs set: each setting is `DESIGN.PARAMETER=VALUE`. Raises SpecError."""
+    designs = dict(study.designs)
+    for text in settings:
+        left, equals, value = text.partition("=")
+        name, dot, parameter = left.strip().partition(".")
+        source = Source(f"--set {text}")
+        if not equals or not dot:
+            raise SpecError(f"--set {text}: expected DESIGN.PARAMETER=VALUE; designs: {', '.join(designs)}")
+        if name not in designs:
+            raise SpecError(f"--set {text}: unknown design {name!r}; {allowed(name, designs)}")
+        design = designs[name]
+        if parameter in design.mapping.options:
+            if value not in design.mapping.options[parameter]:
+                raise SpecError(f"--set {text}: {parameter} has no choice {value!r}; {allowed(value, design.mapping.options[parameter])}")
+            designs[name] = replace(design, options={**design.options, parameter: value})
+            continue
+        known = design.parameter_names() | set(design.mapping.options)
+        if parameter not in known:
+            raise SpecError(f"--set {text}: {name} has no parameter {parameter!r}; {allowed(parameter, known)}")
+        try:
+            located = locate(value, source, (parameter,))
+            located.quantity({})
+        except SpecError as error:
+            raise SpecError(*(f"--set {text}: {line.partition(': ')[2]}" for line in error.lines)) from None
+        designs[name] = replace(design, parameters={**design.parameters, parameter: located})
+    return replace(study, designs=designs)
+
+
+def run_study(study: Study, advance: Callable[[str], None] = lambda step: None) -> StudyResult:
+    """Price every design of a study; `advance` is called with a name after each step. Raises SpecError."""
+    points = [Point(dict(zip(study.sweep, values, strict=True))) for values in itertools.product(*study.sweep.values())]
+    frames, breakdowns = [], []
+    for accounting_name, accounting in accountings(study).items():
+        for design in study.designs.values():
+            frame, breakdown = _price_design(study, design, points, accounting)
+            for table in (frame, breakdown):
+                table.insert(0, "design", design.name)
+                table.insert(1, "accounting", accounting_name)
+                table.insert(2, "workload", design.workload.name)
+            frames.append(frame)
+            breakdowns.append(breakdown)
+            advance(f"{design.name}, {accounting_name}")
+    swept = [column for column in _axis_columns(points[:1]) if column not in (MODEL_AXIS, "seq_len")]
+    joined = pd.concat(frames, ignore_index=True)
+    joined = joined[[column for column in joined.columns if column not in swept] + swept]
+    numbers = joined.select_dtypes("number").columns
+    joined[numbers] = joined[numbers].fillna(0)
+    return StudyResult(study, joined, pd.concat(breakdowns, ignore_index=True))
+
+
+def _price_design(study: Study, design: Design, points: Sequence[Point], accounting: Accounting) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Totals and Einsums of a design at every point, in the order of the points."""
+    chosen = [_choices(design, point) for point in points]
+    groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    for number, (options, _) in enumerate(chosen):
+        groups.setdefault(tuple(sorted(options.items())), []).append(number)
+    frames, breakdowns = [], []
+    for options, members in groups.items():
+        given = [_parameters(study, design, points[number], chosen[number][1]) for number in members]
+        together = {name: Quantity(np.array([values[name].value for values in given]), given[0][name].dimension) for name in given[0]}
+        result = evaluate(design.architecture, design.workload, design.mapping, together, dict(options), accounting)
+        if not np.all(result.feasible):
+            _explain(design, points, members, given, dict(options), accounting, result)
+        axes = _axis_columns([points[number] for number in members])
+        frame = result.to_frame()
+        breakdown = result.to_frame(by="einsum")
+        at = breakdown.pop("point").to_numpy()
+        for position, (name, values) in enumerate(axes.items()):
+            frame.insert(position, name, values)
+            breakdown.insert(position, name, [values[where] for where in at])
+        frame.index = pd.Index(members)
+        breakdown.index = pd.Index(np.array(members)[at])
+        frames.append(frame)
+        breakdowns.append(breakdown)
+    return pd.concat(frames).sort_index(kind="stable").reset_index(drop=True), pd.concat(breakdowns).sort_index(kind="stable").reset_index(drop=True)
+
+
+def _explain(
+    design: Design, points: Sequence[Point], members: Sequence[int], given: Sequence[Mapping[str, Quantity]], options: dict[str, str], accounting: Accounting, result: Result
+) -> None:
+    """Raise the error of the first point that cannot exist, with its name."""
+    first = int(np.argmin(np.broadcast_to(result.feasible, (len(members),))))
+    try:
+        evaluate(design.architecture, design.workload, design.mapping, given[first], options, accounting)
+    except SpecError as error:
+        where = f" ({design.name} at {points[members[first]].label()})"
+        raise SpecError(*(line + where for line in error.lines)) from None
+    raise AssertionError("a point that fails among many fails alone")
+
+
+def _choices(design: Design, point: Point) -> tuple[dict[str, str], dict[str, str]]:
+    """Options and parameters of a design's mapping at a point: its own, and those of its table of choices."""
+    options = dict(design.options)
+    if design.choices is None:
+        return options, {}
+    at = tuple(value if isinstance(value := point.values[axis], str) else value.value for axis in design.choices.keys)
+    row = design.choices.rows.get(at)
+    if row is None:
+        raise SpecError(f"{design.choices.path}:1: no row for {', '.join(map(str, at))}, which the study sweeps")
+    parameters = {}
+    for name, value in row.items():
+        if name not in design.mapping.options:
+            parameters[name] = value
+        elif name not in options:
+            options[name] = value
+    return options, parameters
+
+
+def _parameters(study: Study, design: Design, point: Point, chosen: Mapping[str, str]) -> dict[str, Quantity]:
+    """Values of a design's parameters at a point: the model's, the table's, the sweep's, then its own settings."""
+    known = design.parameter_names()
+    given: dict[str, Quantity] = {}
+    if MODEL_AXIS in point.values:
+        given.update({name: value.quantity({}) for name, value in study.models[point.values[MODEL_AXIS]].items() if name in known})
+    for name, text in chosen.items():
+        given[name] = locate(text, study.source, (name,)).quantity({})
+    given.update({axis: value for axis, value in point.values.items() if axis in known and axis != MODEL_AXIS})
+    given.update({name: located.quantity({}) for name, located in design.parameters.items()})
+    return given
+
+
+def _axis_columns(points: Sequence[Point]) -> dict[str, list[Any]]:
+    """The sweep's axes as columns of plain numbers and names, the unit in the column's name."""
+    columns: dict[str, list[Any]] = {}
+    for axis, value in points[0].values.items():
+        if isinstance(value, str):
+            columns[axis] = [point.values[axis] for point in points]
+            continue
+        suffix, size = COLUMN_UNITS.get(value.dimension, ("", 1))
+        columns[axis + suffix] = [point.values[axis].value if size == 1 else point.values[axis].value / size for point in points]
+    return columns
