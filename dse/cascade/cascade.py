@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from dse.cascade.einsum import Access, Einsum
 from dse.cascade.parser import CascadeError
@@ -30,22 +31,28 @@ class Cascade:
     def __getitem__(self, name: str) -> Einsum:
         return next(einsum for einsum in self.einsums if einsum.name == name)
 
-    @property
+    @cached_property
     def ranks(self) -> tuple[str, ...]:
         """Every rank that some variable runs over, in order of appearance."""
         accesses = (*self.inputs, *(access for einsum in self.einsums for access in (einsum.output, *einsum.inputs)))
         return tuple(dict.fromkeys(rank_of(variable) for access in accesses for variable in access.variables))
 
-    @property
+    @cached_property
     def computed(self) -> tuple[Einsum, ...]:
         """The Einsums that compute: all but views."""
         return tuple(einsum for einsum in self.einsums if not einsum.is_view)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Tensors that are made and never read."""
         read = {access.tensor for einsum in self.einsums for access in einsum.inputs}
         return tuple(einsum.name for einsum in self.einsums if einsum.name not in read)
+
+    @cached_property
+    def external(self) -> frozenset[str]:
+        """Tensors that enter or leave: the inputs, views of them, and the outputs."""
+        views = [view.name for view in self.einsums if view.is_view and view.inputs[0].tensor in {access.tensor for access in self.inputs}]
+        return frozenset((*(access.tensor for access in self.inputs), *views, *self.outputs))
 
 
 def rank_of(variable: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from dse.cascade.polynomial import Polynomial
@@ -19,7 +20,7 @@ class Affine:
     terms: tuple[tuple[str, Polynomial], ...]
     offset: Polynomial
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """Its rank variables, as written."""
         return tuple(variable for variable, _ in self.terms)
@@ -39,7 +40,7 @@ class Access:
     tensor: str
     indices: tuple[Affine, ...]
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """Rank variables in the order they appear, each once."""
         return tuple(dict.fromkeys(variable for index in self.indices for variable in index.variables))
@@ -104,23 +105,23 @@ class Einsum:
         """An Einsum is called by the tensor it makes."""
         return self.output.tensor
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Access, ...]:
         """Operands in the order written, equal ones once."""
         return tuple(dict.fromkeys(node for node in walk(self.expression) if isinstance(node, Access)))
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """The iteration space: output variables first, then the reduced ones."""
         accesses = (self.output, *self.inputs)
         return tuple(dict.fromkeys(variable for access in accesses for variable in access.variables))
 
-    @property
+    @cached_property
     def reduced(self) -> tuple[str, ...]:
         """Variables of the iteration space that the output does not have."""
         return tuple(variable for variable in self.variables if variable not in self.output.variables)
 
-    @property
+    @cached_property
     def operators(self) -> tuple[str, ...]:
         """What one point of the iteration space computes, in order of evaluation; a reduction by sum is an `add`."""
         mapped = [node.operator for node in walk(self.expression) if isinstance(node, Operation)]

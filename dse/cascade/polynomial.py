@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 Monomial = tuple[str, ...]
@@ -49,13 +50,15 @@ class Polynomial:
     def __bool__(self) -> bool:
         return bool(self.terms)
 
-    @property
+    @cached_property
     def symbols(self) -> frozenset[str]:
         """The symbols that occur."""
         return frozenset(symbol for monomial, _ in self.terms for symbol in monomial)
 
     def evaluate(self, shapes: Mapping[str, Any]) -> Any:
         """The value where every symbol has the given shape (integers or arrays that broadcast)."""
+        if not self.symbols:
+            return sum(factor for _, factor in self.terms)
         return sum(factor * math.prod(shapes[symbol] for symbol in monomial) for monomial, factor in self.terms)
 
     def __str__(self) -> str:

@@ -30,11 +30,12 @@ def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Valu
     Raises ComponentError outside the table, naming what it holds.
     """
     capacity, width, bank, port = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports)
-    keys, where = np.unique(np.stack([width.ravel(), bank.ravel(), port.ravel()], axis=-1), axis=0, return_inverse=True)
+    kinds = (width.astype(np.float64) * 2**20 + bank * 2**10 + port).ravel()
     found = np.empty((len(SRAM_COLUMNS), capacity.size))
-    for number, (bits, bank_count, port_count) in enumerate(keys):
-        runs = _runs(technology_nm, bits, bank_count, port_count)
-        chosen = where.ravel() == number
+    for kind in np.unique(kinds):
+        chosen = kinds == kind
+        first = int(np.argmax(chosen))
+        runs = _runs(technology_nm, width.ravel()[first], bank.ravel()[first], port.ravel()[first])
         asked = capacity.ravel()[chosen].astype(np.float64)
         low, high = runs[0, 0], runs[-1, 0]
         outside = asked[(asked < low) | (asked > high)]

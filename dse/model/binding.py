@@ -26,18 +26,21 @@ from dse.specs.workload import Workload
 
 @dataclass
 class Feasibility:
-    """Collects which design points can exist; `points` is True or a boolean array. `raises` is off for trial sizes."""
+    """Collects which design points can exist; `points` is True or a boolean array. Trial sizes are not `checked`."""
 
-    raises: bool = True
+    checked: bool = True
     points: bool | NDArray[np.bool_] = True
 
-    def require(self, holds: Any, error: Callable[[], SpecError]) -> None:
+    def require(self, holds: Callable[[], Any], error: Callable[[], SpecError]) -> None:
         """Demand a condition: raises `error()` where it fails for the only point, else marks the points that fail."""
-        if np.all(holds):
+        if not self.checked:
             return
-        if self.raises and (np.ndim(holds) == 0 or np.size(holds) == 1):
+        met = np.asarray(holds())
+        if np.all(met):
+            return
+        if met.size == 1:
             raise error()
-        self.points = self.points & np.asarray(holds)
+        self.points = self.points & met
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def bind(workload: Workload, hardware: Hardware, plan: Plan, given: Mapping[str,
     einsums = _bind_all(workload, hardware, plan, values, feasibility)
     for name, value in plan.parameters.items():
         if isinstance(value, Overflow) and name not in given:
-            needed = [held.get(value.of, {}) for held in _needs(plan, einsums, hardware)]
+            needed = [held.get(value.of, {}) for held in _needs(plan, einsums, hardware, value.of)]
             room = capacity_bits(plan, hardware, value.of, values) / workload.word_bits()
             share = [np.maximum(0, 1 - room / np.maximum(sum(tensors.values()), 1)) for tensors in needed if tensors]
             values[name] = Quantity(np.max(np.broadcast_arrays(*share), axis=0)[()] if share else 0)
@@ -117,8 +120,8 @@ def _largest_that_fits(
     trials = []
     for size in (1, 2):
         values = _with_fixed(plan, {**outer, name: Quantity(size)}, given)
-        nests = _bind_all(workload, hardware, plan, values, Feasibility(raises=False))
-        trials.append([sum(held.get(factor.fits, {}).values()) for held in _needs(plan, nests, hardware)])
+        nests = _bind_all(workload, hardware, plan, values, Feasibility(checked=False))
+        trials.append([sum(held.get(factor.fits, {}).values()) for held in _needs(plan, nests, hardware, factor.fits)])
     room = capacity_bits(plan, hardware, factor.fits, values) / workload.word_bits()
     spills = factor.fits in {spill.memory for spill in plan.spills}
     limit: Any = np.inf
@@ -126,7 +129,7 @@ def _largest_that_fits(
         growth = np.asarray(at_two - at_one, dtype=np.float64)
         limit = np.minimum(limit, np.where(growth > 0, np.floor((room - at_one) / np.where(growth > 0, growth, 1)) + 1, np.inf))
         feasibility.require(
-            np.asarray(spills | (at_one <= room)),
+            lambda need=at_one: spills | (need <= room),
             lambda need=at_one: _overflow(plan, ("parameters", name), factor.fits, need, room, workload, f"for the smallest tile ({name} = 1); "),
         )
     return Quantity(largest_divisor(factor.of.size(_with_fixed(plan, {**outer, name: Quantity(1)}, given)), np.maximum(limit, 1)))
@@ -247,10 +250,15 @@ def _bind_all(workload: Workload, hardware: Hardware, plan: Plan, values: Mappin
     for rank, parts in workload.cascade.partition.items():
         inner = product(shapes[part] for part in parts[1:])
         feasibility.require(
-            shapes[rank] % inner == 0,
+            lambda rank=rank, inner=inner: shapes[rank] % inner == 0,
             lambda rank=rank, inner=inner, parts=parts: _indivisible(plan, ("parameters", parts[-1]), rank, shapes[rank], inner, " x ".join(parts[1:])),
         )
-    return {einsum.name: _bind(einsum, workload, hardware, plan, values, shapes, feasibility) for einsum in workload.cascade.computed}
+    covers: _Covers = {}
+    return {einsum.name: _bind(einsum, workload, hardware, plan, values, shapes, covers, feasibility) for einsum in workload.cascade.computed}
+
+
+_Covers = dict[tuple[str, ...], tuple[Any, Any]]
+"""What loops over a rank cover and leave, by variable and factors: Einsums that share loops are worked out once."""
 
 
 def _bind(
@@ -260,74 +268,92 @@ def _bind(
     plan: Plan,
     values: Mapping[str, Quantity],
     shapes: Mapping[str, Any],
+    covers: _Covers,
     feasibility: Feasibility,
 ) -> BoundEinsum:
     own = plan.einsums[einsum.name]
     unit = hardware.architecture.units[own.unit]
-    temporal: list[list[LoopToken]] = []
-    spatial: list[list[LoopToken]] = []
-    for memory, fanout in unit.path:
-        shared = [token for token in plan.loops.get(memory, ()) if token.variable in einsum.variables]
-        temporal.append([*shared, *own.loops.get(memory, ())])
-        spatial.append([token for axis in fanout for token in own.spatial.get(axis, ())])
-    bounds = _bounds(einsum, plan, [token for group in (*temporal, *spatial) for token in group], values, shapes, feasibility)
-    for depth, (_, fanout) in enumerate(unit.path):
-        for axis in fanout:
-            tokens = own.spatial.get(axis, ())
-            size, used = hardware.fanouts[unit.name][depth][axis], product(bounds[id(token)] for token in tokens)
-            feasibility.require(
-                np.asarray(used <= size),
-                lambda axis=axis, used=used, size=size: plan.source.error(
-                    ("einsums", einsum.name, "spatial", axis), f"{einsum.name}: spatial factor {used} on axis {axis!r} of {unit.name}, which has {size}"
-                ),
-            )
+    temporal = [[*(t for t in plan.loops.get(memory, ()) if t.variable in einsum.variables), *own.loops.get(memory, ())] for memory in unit.memories]
+    spatial = [[token for axis in fanout for token in own.spatial.get(axis, ())] for _, fanout in unit.path]
+    bounds = _bounds(einsum, plan, [token for group in (*temporal, *spatial) for token in group], values, shapes, covers, feasibility)
+    if feasibility.checked:
+        _check_fanouts(einsum, plan, own, unit, hardware, bounds, feasibility)
     levels = tuple(
-        Level(
-            memory,
-            tuple(Loop(token.variable, bounds[id(token)]) for token in temporal[depth]),
-            tuple(Loop(token.variable, bounds[id(token)]) for token in spatial[depth]),
-        )
-        for depth, (memory, _) in enumerate(unit.path)
+        Level(memory, tuple(Loop(t.variable, bounds[id(t)]) for t in outer), tuple(Loop(t.variable, bounds[id(t)]) for t in across))
+        for memory, outer, across in zip(unit.memories, temporal, spatial, strict=True)
     )
     operands, tensors = _operands(einsum, workload, plan, own, unit, shapes)
-    actions, cycles = _operation_cost(einsum, plan, unit, hardware.values)
+    actions, cycles = _operation_cost(einsum, plan, unit, hardware.values) if feasibility.checked else ({}, 1)
     return BoundEinsum(einsum, unit, own, levels, operands, tensors, actions, cycles)
 
 
+def _check_fanouts(
+    einsum: Einsum, plan: Plan, own: EinsumPlan, unit: UnitSpec, hardware: Hardware, bounds: Mapping[int, Any], feasibility: Feasibility
+) -> None:
+    for axis, tokens in own.spatial.items():
+        size, used = hardware.fanouts[unit.name][unit.axes[axis]][axis], product(bounds[id(token)] for token in tokens)
+        feasibility.require(
+            lambda used=used, size=size: used <= size,
+            lambda axis=axis, used=used, size=size: plan.source.error(
+                ("einsums", einsum.name, "spatial", axis), f"{einsum.name}: spatial factor {used} on axis {axis!r} of {unit.name}, which has {size}"
+            ),
+        )
+
+
 def _bounds(
-    einsum: Einsum, plan: Plan, tokens: list[LoopToken], values: Mapping[str, Quantity], shapes: Mapping[str, Any], feasibility: Feasibility
+    einsum: Einsum,
+    plan: Plan,
+    tokens: list[LoopToken],
+    values: Mapping[str, Quantity],
+    shapes: Mapping[str, Any],
+    covers: _Covers,
+    feasibility: Feasibility,
 ) -> dict[int, Any]:
     """The bound of each loop token, by identity; the one without a factor takes the rest of its rank."""
     bounds: dict[int, Any] = {}
     for variable in einsum.variables:
-        size = shapes[rank_of(variable)]
         mine = [token for token in tokens if token.variable == variable]
         rest = [token for token in mine if token.factor is None]
         if len(rest) > 1:
             raise plan.source.error(rest[1].key, f"{einsum.name}: two loops over {variable!r} without a factor; give all but one a factor, as {variable}:4")
-        covered: Any = 1
+        factors = [token.factor for token in mine if token.factor is not None]
         for token in mine:
             if token.factor is not None:
                 bounds[id(token)] = token.factor.size(values)
-                covered = covered * bounds[id(token)]
-        where = mine[0].key if mine else ("einsums", einsum.name)
+        pattern = (variable, str(len(rest)), *sorted(factor.expression.text for factor in factors))
+        if pattern not in covers:
+            covered = product(bounds[id(token)] for token in mine if token.factor is not None)
+            covers[pattern] = covered, _rest(einsum, plan, variable, shapes[rank_of(variable)], covered, mine, bool(rest), feasibility)
         if rest:
-            feasibility.require(size % covered == 0, lambda: _indivisible(plan, rest[0].key, variable.upper(), size, covered, f"the other loops of {einsum.name} over {variable!r}"))
-            bounds[id(rest[0])] = np.maximum(size // covered, 1) if isinstance(size // covered, np.ndarray) else max(size // covered, 1)
-        else:
-            feasibility.require(
-                np.asarray(covered == size),
-                lambda: plan.source.error(where, f"{einsum.name}: its loops over {variable!r} cover {covered} of {variable.upper()} = {size}; add a loop {variable!r}, which takes the rest"),
-            )
+            bounds[id(rest[0])] = covers[pattern][1]
     return bounds
+
+
+def _rest(
+    einsum: Einsum, plan: Plan, variable: str, size: Any, covered: Any, tokens: list[LoopToken], has_rest: bool, feasibility: Feasibility
+) -> Any:
+    """What loops with factors leave of a rank, at least 1; they must divide it, and cover it where no loop takes the rest."""
+    key = tokens[0].key if tokens else ("einsums", einsum.name)
+    if has_rest:
+        left = size // covered
+        feasibility.require(
+            lambda: left * covered == size,
+            lambda: _indivisible(plan, key, variable.upper(), size, covered, f"the other loops of {einsum.name} over {variable!r}"),
+        )
+        return np.maximum(left, 1) if isinstance(left, np.ndarray) else max(left, 1)
+    feasibility.require(
+        lambda: covered == size,
+        lambda: plan.source.error(
+            key, f"{einsum.name}: its loops over {variable!r} cover {covered} of {variable.upper()} = {size}; add a loop {variable!r}, which takes the rest"
+        ),
+    )
+    return 1
 
 
 def _operands(
     einsum: Einsum, workload: Workload, plan: Plan, own: EinsumPlan, unit: UnitSpec, shapes: Mapping[str, Any]
 ) -> tuple[tuple[Operand, ...], dict[str, str]]:
     cascade = workload.cascade
-    views = {view.name: view.inputs[0].tensor for view in cascade.einsums if view.is_view}
-    outside = {access.tensor for access in cascade.inputs} | set(cascade.outputs)
     innermost = unit.memories[-1]
     operands, tensors = [], {}
     for access, is_output in [*((access, False) for access in einsum.inputs), (einsum.output, True)]:
@@ -340,7 +366,7 @@ def _operands(
         )
         if not any(keeps):
             raise plan.source.error(("einsums", einsum.name, "keep"), f"{einsum.name}: tensor {access.tensor} is kept nowhere; keep it in one of {', '.join(unit.memories)}")
-        if not keeps[0] and views.get(access.tensor, access.tensor) in outside:
+        if not keeps[0] and access.tensor in cascade.external:
             raise plan.source.error(
                 ("einsums", einsum.name, "keep"), f"{einsum.name}: {access.tensor} enters or leaves {workload.name}, so {unit.memories[0]} must keep it"
             )
@@ -388,11 +414,11 @@ def tile_sizes(bound: BoundEinsum, memory: str) -> dict[str, Any]:
     return sizes
 
 
-def _needs(plan: Plan, einsums: Mapping[str, BoundEinsum], hardware: Hardware) -> list[dict[str, Any]]:
+def _needs(plan: Plan, einsums: Mapping[str, BoundEinsum], hardware: Hardware, only: str | None = None) -> list[dict[str, Any]]:
     """Elements by tensor that one instance of each memory holds at once, one entry for each time that is checked.
 
     A unit's innermost memory holds the operands of an Einsum at a time; any other holds the tiles of all Einsums of a
-    phase, a tensor that several use once, and of tensors that share space the largest.
+    phase, a tensor that several use once, and of tensors that share space the largest. `only` looks at one memory.
     """
     home = {tensor: group[0] for group in plan.share_space for tensor in group}
     needs: list[dict[str, Any]] = []
@@ -401,6 +427,8 @@ def _needs(plan: Plan, einsums: Mapping[str, BoundEinsum], hardware: Hardware) -
         for name in _names(phase):
             bound = einsums[name]
             for depth, memory in enumerate(bound.unit.memories):
+                if only not in (None, memory) or hardware.memories[memory].capacity_bits is None:
+                    continue
                 sizes = tile_sizes(bound, memory)
                 if depth == len(bound.unit.memories) - 1:
                     needs.append({memory: sizes})
@@ -432,7 +460,7 @@ def _check_capacities(binding: Binding, feasibility: Feasibility) -> None:
             needed = sum(tensors.values())
             what = "" if np.ndim(needed) else "for " + ", ".join(f"{tensor} {_bytes(size, workload)}" for tensor, size in tensors.items()) + "; "
             feasibility.require(
-                np.asarray(needed <= room),
+                lambda needed=needed, room=room: needed <= room,
                 lambda memory=memory, needed=needed, room=room, what=what: _overflow(plan, ("einsums",), memory, needed, room, workload, what),
             )
 

@@ -59,7 +59,7 @@ def price(binding: Binding, accounting: Accounting) -> Result:
     traffic = memory_traffic(binding, accounting)
     timings = _timings(binding)
     phases = tuple(_phase(binding, phase, timings, traffic) for phase in binding.plan.phases)
-    energy = _memory_energy(binding, traffic, tables) + _compute_energy(binding, tables)
+    energy = _memory_energy(binding, traffic, tables) + _compute_energy(binding, timings, tables)
     return Result(
         binding=binding,
         accounting=accounting,
@@ -150,20 +150,20 @@ def _memory_energy(binding: Binding, traffic: list[Traffic], tables: Mapping[str
             if np.all(elements == 0):
                 continue
             energy = tables[""][entry.memory].energy_pj[action] if charged else 0.0
-            entries.append(EnergyEntry(entry.einsum, entry.memory, action, entry.operand, elements / per_action, elements / per_action * energy))
+            entries.append(EnergyEntry(entry.einsum, entry.memory, action, entry.operand, elements, per_action, elements * (energy / per_action)))
     return entries
 
 
-def _compute_energy(binding: Binding, tables: Mapping[str, Mapping[str, Component]]) -> list[EnergyEntry]:
+def _compute_energy(binding: Binding, timings: Mapping[str, EinsumTiming], tables: Mapping[str, Mapping[str, Component]]) -> list[EnergyEntry]:
     entries = []
     for bound in binding.einsums.values():
-        operations = temporal_iterations(bound.levels) * busy_units(bound.levels)
+        operations = timings[bound.name].operations
         per_action = {action: (name, energy) for name, part in tables[bound.unit.name].items() for action, energy in part.energy_pj.items()}
         for action, count in bound.actions.items():
             component, energy = per_action[action]
             if action in binding.plan.uncharged.get(bound.name, ()):
                 energy = 0.0
-            entries.append(EnergyEntry(bound.name, f"{bound.unit.name}.{component}", action, "", operations * count, operations * count * energy))
+            entries.append(EnergyEntry(bound.name, f"{bound.unit.name}.{component}", action, "", operations, 1 / count, operations * (count * energy)))
     return entries
 
 

@@ -62,7 +62,7 @@ class AccessCounts:
     """What one operand does at one level, in elements per instance, and how many instances are busy.
 
     `capacity` is the tile's size (the hull, holes of a strided index included); `distinct` the number of different
-    output elements an instance ever holds.
+    output elements an instance ever holds (0 for inputs, of which nothing comes back).
     """
 
     reads: Count
@@ -91,26 +91,28 @@ def count_accesses(
     `wrap_distinct` reproduces a 64-bit overflow of the published model (see `Accounting.wrap_distinct`).
     """
     levels = _in_range(levels)
+    inside = suffix_extents(levels)
+    instances: list[Count] = [1]
+    for level in levels:
+        instances.append(instances[-1] * product(loop.bound for loop in level.spatial))
     counts: dict[tuple[str, str], AccessCounts] = {}
     for operand in operands:
-        tiles = _tiles(levels, operand)
-        distinct = _distinct_elements(levels, operand, tiles, wrap=wrap_distinct)
+        tiles = [product(hull(operand, lengths)) for lengths in inside]
+        distinct: list[Count] = [0] * len(levels)
+        if operand.is_output:
+            distinct = _distinct_elements(levels, operand, inside, tiles, wrap=wrap_distinct)
         kept = [depth for depth, keeps in enumerate(operand.keeps) if keeps]
         arriving: Count = 0
-        for position, depth in enumerate(kept):
-            outermost = position == 0
-            innermost = position + 1 == len(kept)
-            child = len(levels) if innermost else kept[position + 1]
-            sent = _deliveries(levels, operand, child)
-            taken = sent * product(_receivers(level, operand, levels[at + 1 :]) for at, level in _span(levels, depth, child))
+        for depth, child in zip(kept, [*kept[1:], len(levels)], strict=True):
+            sent = _deliveries(levels, operand, child, inside[child], tiles[child])
+            taken = sent * product(_receivers(levels[at], operand, inside[at + 1]) for at in range(depth, child))
             if operand.is_output:
                 reads, updates = taken - distinct[depth], taken
-                fills = 0 if outermost else arriving - distinct[depth]
+                fills = 0 if depth == kept[0] else arriving - distinct[depth]
             else:
                 reads, updates, fills = taken, 0, arriving
-            instances = product(loop.bound for level in levels[:depth] for loop in level.spatial)
             counts[levels[depth].memory, operand.name] = AccessCounts(
-                reads, fills, updates, tiles[depth], distinct[depth], instances
+                reads, fills, updates, tiles[depth], distinct[depth], instances[depth]
             )
             arriving = sent
     return counts
@@ -128,20 +130,30 @@ def busy_units(levels: Sequence[Level]) -> Count:
 
 def extents(levels: Sequence[Level]) -> dict[str, Count]:
     """Length of each rank that the loops of `levels` cover."""
+    return suffix_extents(levels)[0]
+
+
+def suffix_extents(levels: Sequence[Level]) -> list[dict[str, Count]]:
+    """`extents` of the levels from each one inward, and of compute ({}) at the end."""
     lengths: dict[str, Count] = {}
-    for level in levels:
-        for loop in (*level.temporal, *level.spatial):
-            lengths[loop.rank] = lengths.get(loop.rank, 1) * loop.bound
-    return lengths
+    found = [lengths]
+    for level in reversed(levels):
+        lengths = dict(lengths)
+        for loop in (*level.spatial, *level.temporal):
+            lengths[loop.rank] = lengths[loop.rank] * loop.bound if loop.rank in lengths else loop.bound
+        found.append(lengths)
+    return found[::-1]
 
 
 def hull(operand: Operand, lengths: Mapping[str, Count]) -> list[Count]:
     """Length of an operand's tile along each of its ranks, where the rank variables cover `lengths`."""
-    return [1 + sum(scale * (lengths.get(rank, 1) - 1) for rank, scale in index) for index in operand.indices]
+    return [_reach(index, lengths) for index in operand.indices]
 
 
-def _span(levels: Sequence[Level], start: int, stop: int) -> list[tuple[int, Level]]:
-    return list(enumerate(levels))[start:stop]
+def _reach(index: Terms, lengths: Mapping[str, Count]) -> Count:
+    if len(index) == 1 and isinstance(index[0][1], int) and index[0][1] == 1:
+        return lengths.get(index[0][0], 1)
+    return 1 + sum(scale * (lengths.get(rank, 1) - 1) for rank, scale in index)
 
 
 def _in_range(levels: Sequence[Level]) -> Sequence[Level]:
@@ -159,21 +171,21 @@ def _in_range(levels: Sequence[Level]) -> Sequence[Level]:
     return [Level(level.memory, as_float(level.temporal), as_float(level.spatial)) for level in levels]
 
 
-def _tiles(levels: Sequence[Level], operand: Operand) -> list[Count]:
-    """Size of the operand's tile at each level, and of compute's (1) at the end."""
-    return [product(hull(operand, extents(levels[depth:]))) for depth in range(len(levels) + 1)]
-
-
-def _distinct_elements(levels: Sequence[Level], operand: Operand, tiles: Sequence[Count], *, wrap: bool) -> list[Count]:
+def _distinct_elements(
+    levels: Sequence[Level], operand: Operand, inside: Sequence[Mapping[str, Count]], tiles: Sequence[Count], *, wrap: bool
+) -> list[Count]:
     """Different elements that one instance of each level holds: the tensor's size, shared out at every fan-out."""
     distinct = [tiles[0]]
     for depth in range(1, len(levels)):
-        inner = extents(levels[depth:])
-        for loop in levels[depth - 1].spatial:
-            inner[loop.rank] = inner.get(loop.rank, 1) * loop.bound
-        union = product(hull(operand, inner))
+        fanout = levels[depth - 1].spatial
+        if not fanout and not wrap:
+            distinct.append(distinct[-1])
+            continue
+        reach = dict(inside[depth])
+        for loop in fanout:
+            reach[loop.rank] = reach.get(loop.rank, 1) * loop.bound
         shared = _wrapping_product(distinct[-1], tiles[depth]) if wrap else distinct[-1] * tiles[depth]
-        distinct.append(shared // union)
+        distinct.append(shared // product(hull(operand, reach)))
     return distinct
 
 
@@ -184,7 +196,7 @@ def _wrapping_product(left: Count, right: Count) -> Count:
     return wrapped.astype(np.float64)
 
 
-def _deliveries(levels: Sequence[Level], operand: Operand, child: int) -> Count:
+def _deliveries(levels: Sequence[Level], operand: Operand, child: int, inside: Mapping[str, Count], tile: Count) -> Count:
     """Elements that one child instance receives (or sends) over the whole nest.
 
     A storage child receives the part of its tile that it does not hold already: all of it at the first step, and at
@@ -194,7 +206,6 @@ def _deliveries(levels: Sequence[Level], operand: Operand, child: int) -> Count:
     loops = [loop for level in levels[:child] for loop in level.temporal]
     if child == len(levels):
         return product(loop.bound for loop in loops)
-    inside = extents(levels[child:])
     if _is_plain(operand):
         times: Count = 1
         moved: bool | NDArray[np.bool_] = False
@@ -207,8 +218,8 @@ def _deliveries(levels: Sequence[Level], operand: Operand, child: int) -> Count:
                 times = times * np.where(moved, loop.bound, 1)
             elif moved:
                 times = times * loop.bound
-        return times * product(hull(operand, inside))
-    return _sliding_deliveries(levels, operand, child, hull(operand, inside))
+        return times * tile
+    return _sliding_deliveries(levels, operand, child, inside, hull(operand, inside))
 
 
 def _is_plain(operand: Operand) -> bool:
@@ -219,10 +230,12 @@ def _is_plain(operand: Operand) -> bool:
     )
 
 
-def _sliding_deliveries(levels: Sequence[Level], operand: Operand, child: int, tile: Sequence[Count]) -> Count:
+def _sliding_deliveries(
+    levels: Sequence[Level], operand: Operand, child: int, inside: Mapping[str, Count], tile: Sequence[Count]
+) -> Count:
     """`_deliveries` for indices such as `2*p + r`, whose successive tiles overlap."""
     size = product(tile)
-    strides = extents(levels[child:])
+    strides = dict(inside)
     steps: list[tuple[Loop, Count]] = []
     for level in reversed(levels[:child]):
         for loop in reversed(level.spatial):
@@ -245,12 +258,13 @@ def _sliding_deliveries(levels: Sequence[Level], operand: Operand, child: int, t
     return int(total) if np.ndim(total) == 0 else total
 
 
-def _receivers(level: Level, operand: Operand, inner: Sequence[Level]) -> Count:
+def _receivers(level: Level, operand: Operand, strides: Mapping[str, Count]) -> Count:
     """Different tiles among the children of one instance: children that hold the same tile are one access."""
+    if not level.spatial:
+        return 1
     fanout = extents([Level(level.memory, (), level.spatial)])
     if _is_plain(operand):
         return product(fanout.get(index[0][0], 1) for index in operand.indices if index)
-    strides = extents(inner)
     used = [rank for index in operand.indices for rank, _ in index if rank in fanout]
     groups = [[index] for index in operand.indices] if len(set(used)) == len(used) else [list(operand.indices)]
     return product(_different_offsets(group, fanout, strides) for group in groups)

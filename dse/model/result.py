@@ -1,6 +1,6 @@
 """What an evaluation found, and the ways to open it: totals, and tables by Einsum, component or action.
 
-Parts are rounded to one 2^-52nd of the total of their point, so that any grouping of them adds up to it exactly.
+Opened, parts are rounded to the last bit of the total of their point, so that any grouping of them adds up to it exactly.
 """
 
 from __future__ import annotations
@@ -38,8 +38,14 @@ class EnergyEntry:
     component: str
     action: str
     operand: str
-    count: Any
+    elements: Any
+    per_action: Any
     energy_pj: Any
+
+    @property
+    def count(self) -> Any:
+        """Actions: elements moved over those an action moves, or operations times the actions of one."""
+        return self.elements / self.per_action
 
 
 @dataclass(frozen=True)
@@ -129,8 +135,8 @@ class Result:
 
     @cached_property
     def energy_pj(self) -> Any:
-        """Energy in pJ."""
-        return sum(_exactly_summable([entry.energy_pj for entry in self.energy]))
+        """Energy in pJ: the sum of the ledger."""
+        return sum(entry.energy_pj for entry in self.energy)
 
     @cached_property
     def dram_bytes(self) -> Any:
@@ -187,7 +193,7 @@ class Result:
         if by not in GROUPINGS:
             raise ValueError(f"by is one of {', '.join(GROUPINGS)}, found {by!r}")
         keys = GROUPINGS[by]
-        energies = _exactly_summable([entry.energy_pj for entry in self.energy])
+        energies = _exact_parts([entry.energy_pj for entry in self.energy], self.energy_pj)
         groups: dict[tuple[str, ...], dict[str, Any]] = {}
         for entry, energy in zip(self.energy, energies, strict=True):
             group = groups.setdefault(tuple(getattr(entry, key) for key in keys), dict.fromkeys(("count", "energy_pj"), 0))
@@ -214,8 +220,9 @@ class Result:
         for phase in self.phases:
             for name, seconds in phase.critical().items():
                 critical[name] = critical[name] + seconds
-        latency = dict(zip(names, _exactly_summable([critical[name] for name in names], self.latency_s), strict=True))
+        latency = dict(zip(names, _exact_parts([critical[name] for name in names], self.latency_s), strict=True))
         moved = self._dram_bytes_by_einsum()
+        moved = dict(zip(moved, _exact_parts(list(moved.values()), self.dram_bytes), strict=True))
         ordered = {}
         for name in names:
             values = groups.get((name,), {"count": 0, "energy_pj": 0.0})
@@ -239,28 +246,25 @@ class Result:
         for entry in self.traffic:
             if memories[entry.memory].class_name == "dram":
                 moved[entry.einsum] = moved[entry.einsum] + word_bytes * (entry.reads + entry.writes)
-        return dict(zip(names, _exactly_summable([moved[name] for name in names]), strict=True))
+        return moved
 
 
 GROUPINGS = {"einsum": ("einsum",), "component": ("component",), "action": ("einsum", "component", "action", "operand")}
 """How a result opens, and the columns that name its parts."""
 
 
-def _exactly_summable(parts: Sequence[Any], total: Any = None) -> list[Any]:
-    """The parts rounded to a grid on which float sums are exact in any order; with `total`, the largest part takes
-    what rounding leaves so that they add up to it."""
-    whole = sum(parts) if total is None else total
-    exponent = np.frexp(np.maximum(np.abs(whole), np.finfo(float).tiny))[1]
-    grid = np.ldexp(1.0, exponent - 52)
+def _exact_parts(parts: Sequence[Any], total: Any) -> list[Any]:
+    """The parts on the grid of the total's last bit, on which sums are exact in any order; the largest part takes what
+    rounding leaves."""
+    grid = np.ldexp(1.0, np.frexp(np.maximum(total, np.finfo(float).tiny))[1] - 53)
     rounded = [np.round(np.asarray(part) / grid) * grid for part in parts]
-    if total is not None and rounded:
-        rest = np.asarray(total) - sum(rounded)
-        largest = _largest(rounded)
-        taken: Any = False
-        for number, part in enumerate(rounded):
-            here = (part == largest) & np.logical_not(taken)
-            taken = taken | here
-            rounded[number] = part + rest * here
+    rest = total - sum(rounded)
+    largest = _largest(rounded)
+    taken: Any = False
+    for number, part in enumerate(rounded):
+        here = (part == largest) & np.logical_not(taken)
+        taken = taken | here
+        rounded[number] = part + rest * here
     return [float(part) if np.ndim(part) == 0 else part for part in rounded]
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +94,12 @@ class UnitSpec:
     operations: Mapping[tuple[str, ...], OperationSpec]
     source: Source
 
-    @property
+    @cached_property
     def memories(self) -> tuple[str, ...]:
         """Memories of the path, outermost first."""
         return tuple(memory for memory, _ in self.path)
 
-    @property
+    @cached_property
     def axes(self) -> dict[str, int]:
         """Fan-out axes and the position in the path of the memory they stand below."""
         return {axis: depth for depth, (_, fanout) in enumerate(self.path) for axis in fanout}

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,16 @@ class Mapping:
 
         Raises SpecError for an option or choice that does not exist.
         """
-        choices = dict(choices or {})
+        chosen = (published, *sorted((choices or {}).items()))
+        if chosen not in self._plans:
+            self._plans[chosen] = self._merged(choices or {}, published=published)
+        return self._plans[chosen]
+
+    @cached_property
+    def _plans(self) -> dict[Any, Plan]:
+        return {}
+
+    def _merged(self, choices: Dict[str, str], *, published: bool) -> Plan:
         for name in choices:
             if name not in self.options:
                 raise self.source.error(("options",), f"unknown option {name!r}; {allowed(name, self.options)}")

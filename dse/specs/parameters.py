@@ -41,7 +41,10 @@ class Located:
     def size(self, values: Mapping[str, Quantity], dimension: Dimension = COUNT) -> Any:
         """A positive whole number (or array of them) in base units. Raises SpecError."""
         value = self.evaluate(values, dimension)
-        if np.any(np.asarray(value) < 1) or np.any(np.asarray(value) != np.floor(value)) or np.any(np.asarray(value) > LARGEST_SIZE):
+        if isinstance(value, int) and 1 <= value <= LARGEST_SIZE:
+            return value
+        sizes = np.asarray(value)
+        if sizes.min() < 1 or sizes.max() > LARGEST_SIZE or (sizes.dtype.kind == "f" and np.any(sizes != np.floor(sizes))):
             shown = value if np.ndim(value) == 0 else "an array with such a value"
             raise self.source.error(
                 self.key, f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}" + ("" if str(shown) == self.expression.text else f" from {self.expression.text!r}")

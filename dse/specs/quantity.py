@@ -93,14 +93,14 @@ class Expression:
 
     def evaluate(self, values: Mapping[str, Quantity]) -> Quantity:
         """The quantity where its parameters have these values. Raises QuantityError."""
-        with np.errstate(all="ignore"):
-            result = _evaluate(self.body, values, self.text)
+        result = _evaluate(self.body, values, self.text)
         if self.unit is not None:
             if result.dimension != COUNT:
                 raise QuantityError(f"{self.text!r} gives a unit to {DIMENSION_NAMES.get(result.dimension, 'a quantity that has one')}")
             size, dimension = UNITS[self.unit]
             result = Quantity(_tidy(result.value * size), dimension)
-        if not np.all(np.isfinite(result.value)) or np.any(np.abs(result.value) > LARGEST):
+        value = result.value
+        if not (abs(value) <= LARGEST if isinstance(value, int | float) else np.all(np.abs(value) <= LARGEST)):
             raise QuantityError(f"{self.text!r} is not finite or larger than {LARGEST:g}")
         return result
 
@@ -173,7 +173,7 @@ def _evaluate(node: ast.AST, values: Mapping[str, Quantity], text: str) -> Quant
 def _combine(operator: type[ast.operator], left: Quantity, right: Quantity, text: str) -> Quantity:
     if operator in (ast.Add, ast.Sub, ast.Mod) and left.dimension != right.dimension:
         raise QuantityError(f"{text!r} adds {DIMENSION_NAMES.get(left.dimension)} to {DIMENSION_NAMES.get(right.dimension)}")
-    if operator in (ast.Div, ast.FloorDiv, ast.Mod) and np.any(right.value == 0):
+    if operator in (ast.Div, ast.FloorDiv, ast.Mod) and np.any(np.equal(right.value, 0)):
         raise QuantityError(f"{text!r} divides by zero")
     dimension = left.dimension
     if operator is ast.Mult:
@@ -196,11 +196,14 @@ def _fits(left: Any, right: Any) -> bool:
 
 def _tidy(value: Any) -> Any:
     """Whole numbers as integers, Python's own for a single one."""
+    if isinstance(value, int):
+        return value
     if np.ndim(value) == 0:
         plain = value.item() if isinstance(value, np.generic | np.ndarray) else value
         whole = isinstance(plain, float) and math.isfinite(plain) and plain.is_integer() and abs(plain) < 2**53
         return int(plain) if whole else plain
     array = np.asarray(value)
-    if array.dtype.kind == "f" and np.all(np.isfinite(array)) and np.all(array == np.floor(array)) and np.all(np.abs(array) < 2**53):
-        return array.astype(np.int64)
-    return array
+    if array.dtype.kind != "f" or not np.all(np.abs(array) < 2**53):
+        return array
+    whole = array.astype(np.int64)
+    return whole if np.array_equal(whole, array) else array
