@@ -1,0 +1,41 @@
+"""Analytical design-space exploration for tensor accelerators.
+
+import dse
+
+dse.load_workload("attention_1pass")                      # what is computed: a cascade of Einsums
+dse.load_architecture("fusemax")                          # on what
+dse.load_mapping("fusemax")                               # how
+dse.evaluate("fusemax", "attention_1pass", seq_len="64K") # what it costs -> Result
+dse.run_study("fusemax_attention")                        # a sweep -> DataFrame
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dse.api import evaluate, load_architecture, load_mapping, load_study, load_workload, run_study
+    from dse.model.result import Result
+    from dse.specs.source import SpecError
+
+__all__ = [
+    "Result",
+    "SpecError",
+    "evaluate",
+    "load_architecture",
+    "load_mapping",
+    "load_study",
+    "load_workload",
+    "run_study",
+]
+
+_HOMES = {"Result": "dse.model.result", "SpecError": "dse.specs.source"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used, so that `import dse` and `dse --help` stay fast."""
+    if name not in __all__:
+        raise AttributeError(f"module 'dse' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES.get(name, "dse.api")), name)

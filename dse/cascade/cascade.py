@@ -51,7 +51,11 @@ class Cascade:
     @cached_property
     def external(self) -> frozenset[str]:
         """Tensors that enter or leave: the inputs, views of them, and the outputs."""
-        views = [view.name for view in self.einsums if view.is_view and view.inputs[0].tensor in {access.tensor for access in self.inputs}]
+        views = [
+            view.name
+            for view in self.einsums
+            if view.is_view and view.inputs[0].tensor in {access.tensor for access in self.inputs}
+        ]
         return frozenset((*(access.tensor for access in self.inputs), *views, *self.outputs))
 
 
@@ -87,11 +91,15 @@ def check_einsum(cascade: Cascade, position: int, *, initial: bool = False) -> N
     for access in (einsum.output, *einsum.inputs):
         ranks = shapes.get(access.tensor)
         if ranks is not None and len(ranks) != len(access.indices):
-            raise CascadeError(f"{access} has {len(access.indices)} ranks; {access.tensor} has ({', '.join(ranks)})", einsum.text)
+            raise CascadeError(
+                f"{access} has {len(access.indices)} ranks; {access.tensor} has ({', '.join(ranks)})", einsum.text
+            )
     for condition in einsum.where:
         for variable in (*condition.left.variables, *condition.right.variables):
             if variable not in einsum.variables:
-                raise CascadeError(f"filter '{condition}' uses {variable!r}; the Einsum has {', '.join(einsum.variables)}", einsum.text)
+                raise CascadeError(
+                    f"filter '{condition}' uses {variable!r}; the Einsum has {', '.join(einsum.variables)}", einsum.text
+                )
     if not initial and any(len(index.variables) > 1 for index in einsum.output.indices):
         raise CascadeError(f"each index of the output {einsum.output} takes one variable at most", einsum.text)
 
@@ -104,10 +112,14 @@ def check_iterations(cascade: Cascade) -> None:
             raise CascadeError(f"iterative variable {variable!r} is used by no Einsum; used: {', '.join(sorted(used))}")
         if rank != rank_of(variable):
             raise CascadeError(f"{variable!r} iterates until {rank_of(variable)}, found {rank!r}")
-        shifted = [e for e in cascade.einsums if variable in e.output.variables and is_shifted(e.output, {variable: rank})]
+        shifted = [
+            e for e in cascade.einsums if variable in e.output.variables and is_shifted(e.output, {variable: rank})
+        ]
         for einsum in shifted:
             if einsum.name not in {start.name for start in cascade.initial}:
-                raise CascadeError(f"{einsum.name} has no initial value; add e.g. '{einsum.name}[...0...] = 0' to initial", einsum.text)
+                raise CascadeError(
+                    f"{einsum.name} has no initial value; add e.g. '{einsum.name}[...0...] = 0' to initial", einsum.text
+                )
 
 
 def _declared_ranks(cascade: Cascade) -> dict[str, tuple[str, ...]]:

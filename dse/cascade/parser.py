@@ -1,13 +1,13 @@
 """Text of extended Einsums -> `Einsum`. The grammar, whole:
 
-    einsum    := access "=" (reduction | sum) [ "where" condition { "and" condition } ]
-    reduction := ("sum" | "max" | "min") { "_" variable } "(" sum ")"
-    sum       := product { ("+" | "-") product }
-    product   := factor { ("*" | "/") factor }
-    factor    := number | "inf" | "-" factor | access | function "(" sum { "," sum } ")" | "(" sum ")"
-    access    := Tensor "[" index { "," index } "]"
-    index     := affine combination of variables (m, m1), rank shapes (M, M1) and integers
-    condition := index ("<=" | "<" | ">=" | ">" | "==" | "!=") index
+einsum    := access "=" (reduction | sum) [ "where" condition { "and" condition } ]
+reduction := ("sum" | "max" | "min") { "_" variable } "(" sum ")"
+sum       := product { ("+" | "-") product }
+product   := factor { ("*" | "/") factor }
+factor    := number | "inf" | "-" factor | access | function "(" sum { "," sum } ")" | "(" sum ")"
+access    := Tensor "[" index { "," index } "]"
+index     := affine combination of variables (m, m1), rank shapes (M, M1) and integers
+condition := index ("<=" | "<" | ">=" | ">" | "==" | "!=") index
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ from dse.cascade.einsum import (
 )
 from dse.cascade.polynomial import Polynomial
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?P<name>[A-Za-z]\w*)|(?P<sign><=|>=|==|!=|[-+*/=<>,()\[\]]))")
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?P<name>[A-Za-z]\w*)|(?P<sign><=|>=|==|!=|[-+*/=<>,()\[\]]))"
+)
 _RELATIONS = ("<=", "<", ">=", ">", "==", "!=")
 _MAX_NESTING = 50
 
@@ -107,12 +109,15 @@ class _Parser:
         output = self.access()
         self.expect("=")
         head, after = self.next, self.tokens[min(self.position + 1, len(self.tokens) - 1)]
-        operator, named = None, ()
+        operator: str | None = None
+        named: tuple[str, ...] = ()
         if head.kind == "name" and after.text == "(" and "_" in head.text:
             operator, *rest = head.text.split("_")
             named = tuple(rest)
             if operator not in REDUCTIONS:
-                raise CascadeError(f"unknown reduction {operator!r} in {head.text!r}; {_allowed(operator, REDUCTIONS)}", self.text)
+                raise CascadeError(
+                    f"unknown reduction {operator!r} in {head.text!r}; {_allowed(operator, REDUCTIONS)}", self.text
+                )
             self.position += 1
             self.expect("(")
             expression = self.sum()
@@ -129,12 +134,13 @@ class _Parser:
                     raise CascadeError(f"{head.text} reduces {variable!r}, which the output {output} keeps", self.text)
             if set(named) != set(reduced):
                 raise CascadeError(
-                    f"{head.text} must name the variables missing on the left: {', '.join(reduced) or 'none are'}", self.text
+                    f"{head.text} must name the variables missing on the left: {', '.join(reduced) or 'none are'}",
+                    self.text,
                 )
         return Einsum(output, expression, (operator or "sum") if reduced else None, where, einsum.text)
 
     def conditions(self) -> tuple[Condition, ...]:
-        found = []
+        found: list[Condition] = []
         while True:
             left = self.index()
             relation = self.take(*_RELATIONS)
@@ -225,7 +231,8 @@ class _Parser:
             sign = 1 if operator == "+" else -1
 
     def index_term(self) -> tuple[str | None, Polynomial]:
-        variable, scale = None, Polynomial.of(1)
+        variable: str | None = None
+        scale = Polynomial.of(1)
         while True:
             token = self.next
             if token.kind == "number" and token.text.isdigit():

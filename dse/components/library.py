@@ -64,7 +64,10 @@ def price_component(name: str, attributes: Mapping[str, Any], conventions: Table
     component = CLASSES[name].price(attributes, conventions)
     if not conventions.round_energies:
         return component
-    rounded = {action: np.round(energy, 6) if np.ndim(energy) else round(energy, 6) for action, energy in component.energy_pj.items()}
+    rounded = {
+        action: np.round(energy, 6) if np.ndim(energy) else round(energy, 6)
+        for action, energy in component.energy_pj.items()
+    }
     return Component(rounded, component.area_um2, component.source, component.cycle_ns)
 
 
@@ -144,12 +147,21 @@ def _fp_exp(attributes: Mapping[str, Any], conventions: TableConventions) -> Com
 
 _WIDTH = {"width": True}
 CLASSES: Mapping[str, ComponentClass] = {
-    "dram": ComponentClass({"type": True, "width": True}, ("read", "write"), _dram, "off-chip memory, an action moves `width`"),
-    "sram": ComponentClass(
-        {"capacity": True, "width": True, "banks": False, "ports": False}, ("read", "write"), _sram, "on-chip buffer, an action moves a row"
+    "dram": ComponentClass(
+        {"type": True, "width": True}, ("read", "write"), _dram, "off-chip memory, an action moves `width`"
     ),
-    "register_file": ComponentClass({"depth": True, "width": True}, ("read", "write"), _register_file, "registers, an action moves a word"),
-    "fp_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _fp_mac, "floating-point multiply-add; its adder also adds alone"),
+    "sram": ComponentClass(
+        {"capacity": True, "width": True, "banks": False, "ports": False},
+        ("read", "write"),
+        _sram,
+        "on-chip buffer, an action moves a row",
+    ),
+    "register_file": ComponentClass(
+        {"depth": True, "width": True}, ("read", "write"), _register_file, "registers, an action moves a word"
+    ),
+    "fp_mac": ComponentClass(
+        _WIDTH, ("mac", "add", "multiply"), _fp_mac, "floating-point multiply-add; its adder also adds alone"
+    ),
     "fp_max": ComponentClass(_WIDTH, ("max",), _fp_max, "comparator and multiplexer"),
     "fp_divider": ComponentClass(_WIDTH, ("divide",), _fp_divider, "floating-point divider"),
     "fp_exp": ComponentClass(_WIDTH, ("exp",), _fp_exp, "exponential unit"),

@@ -40,7 +40,9 @@ def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Valu
         low, high = runs[0, 0], runs[-1, 0]
         outside = asked[(asked < low) | (asked > high)]
         if outside.size:
-            raise ComponentError(f"no SRAM of {outside[0]:,.0f} bytes at {bits:.0f} bit; the table holds {low:,.0f} to {high:,.0f} bytes")
+            raise ComponentError(
+                f"no SRAM of {outside[0]:,.0f} bytes at {width.ravel()[first]:.0f} bit; the table holds {low:,.0f} to {high:,.0f} bytes"
+            )
         found[:, chosen] = _interpolate(runs, asked)
     return Sram(*(values.reshape(capacity.shape) if capacity.ndim else float(values[0]) for values in found))
 
@@ -57,13 +59,26 @@ def _runs(technology_nm: int, width: float, banks: float, ports: float) -> Value
             f"no SRAM with {banks:.0f} bank(s) and {ports:.0f} port(s) at {technology_nm} nm; (banks, ports) in the table: {grids}"
         )
     widths = sorted(key[1] for key in same)
-    near = [f"{bits} bit" for bits in (max((b for b in widths if b < width), default=None), min((b for b in widths if b > width), default=None)) if bits]
-    raise ComponentError(f"no SRAM {width:g} bit wide with {banks:.0f} bank(s) and {ports:.0f} port(s); nearest: {' and '.join(near)}")
+    near = [
+        f"{bits} bit"
+        for bits in (
+            max((b for b in widths if b < width), default=None),
+            min((b for b in widths if b > width), default=None),
+        )
+        if bits
+    ]
+    raise ComponentError(
+        f"no SRAM {width:g} bit wide with {banks:.0f} bank(s) and {ports:.0f} port(s); nearest: {' and '.join(near)}"
+    )
 
 
 def _interpolate(runs: Value, capacity: Value) -> Value:
     """Rows `SRAM_COLUMNS` at each capacity, log-log between the neighbouring runs, exact on them."""
-    at = np.clip(np.searchsorted(runs[:, 0], capacity), 1, len(runs) - 1) if len(runs) > 1 else np.zeros(capacity.size, dtype=int)
+    at = (
+        np.clip(np.searchsorted(runs[:, 0], capacity), 1, len(runs) - 1)
+        if len(runs) > 1
+        else np.zeros(capacity.size, dtype=int)
+    )
     right = runs[at]
     left = runs[np.maximum(at - 1, 0)]
     span = np.log(right[:, 0] / left[:, 0])

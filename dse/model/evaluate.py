@@ -6,7 +6,6 @@ Pure functions on arrays; the shape of every number is the shape of the design p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,12 @@ from dse.components.library import Component, price_component
 from dse.model.accounting import CORRECTED, Accounting
 from dse.model.binding import Binding, bind
 from dse.model.nest import busy_units, temporal_iterations
-from dse.model.result import EnergyEntry, EinsumTiming, Phase, Result
+from dse.model.result import EinsumTiming, EnergyEntry, Phase, Result
 from dse.model.traffic import Traffic, memory_traffic
 from dse.specs.architecture import Architecture, Hardware, evaluate_attributes
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import PhasePlan, Plan
-from dse.specs.parameters import Located, resolve
+from dse.specs.parameters import resolve
 from dse.specs.quantity import COUNT, DIMENSION_NAMES, Quantity
 from dse.specs.source import SpecError, allowed
 from dse.specs.workload import Workload
@@ -47,8 +46,11 @@ def evaluate(
     own = {name: located.quantity({}) for name, located in plan.hardware.items() if name not in given}
     for name in own:
         if name not in architecture.parameters:
-            raise plan.source.error(("set", name), f"{architecture.name} has no parameter {name!r}; {allowed(name, architecture.parameters)}")
-    hardware = architecture.resolve({**own, **given})
+            raise plan.source.error(
+                ("set", name),
+                f"{architecture.name} has no parameter {name!r}; {allowed(name, architecture.parameters)}",
+            )
+    hardware = architecture.resolve(own | given)
     binding = bind(workload, hardware, plan, given)
     return price(binding, accounting)
 
@@ -90,7 +92,9 @@ def _priced(spec: Any, hardware: Hardware, accounting: Accounting) -> Component:
         raise spec.source.error(spec.key, f"{spec.name}: {error}") from None
 
 
-def area_by_component(hardware: Hardware, tables: Mapping[str, Mapping[str, Component]], accounting: Accounting) -> dict[str, Any]:
+def area_by_component(
+    hardware: Hardware, tables: Mapping[str, Mapping[str, Component]], accounting: Accounting
+) -> dict[str, Any]:
     """Area in um2 of all instances of each memory and component, as `MEMORY` and `UNIT.component`."""
     areas: dict[str, Any] = {}
     for name, memory in hardware.memories.items():
@@ -114,7 +118,9 @@ def _timings(binding: Binding) -> dict[str, EinsumTiming]:
     for name, bound in binding.einsums.items():
         steps = temporal_iterations(bound.levels)
         operations = steps * busy_units(bound.levels)
-        timings[name] = EinsumTiming(bound.unit.name, steps * bound.cycles_per_operation, operations, operations * bound.cycles_per_operation)
+        timings[name] = EinsumTiming(
+            bound.unit.name, steps * bound.cycles_per_operation, operations, operations * bound.cycles_per_operation
+        )
     return timings
 
 
@@ -134,13 +140,22 @@ def _phase(binding: Binding, plan: PhasePlan, timings: Mapping[str, EinsumTiming
     for memory, size in hardware.memories.items():
         if size.bandwidth is not None:
             moved[memory] = {
-                name: sum(word_bytes * (entry.reads + entry.writes) for entry in traffic if entry.memory == memory and entry.einsum == name) for name in names
+                name: sum(
+                    word_bytes * (entry.reads + entry.writes)
+                    for entry in traffic
+                    if entry.memory == memory and entry.einsum == name
+                )
+                for name in names
             }
-    seconds = {memory: sum(by_einsum.values()) / hardware.memories[memory].bandwidth for memory, by_einsum in moved.items()}
+    seconds = {
+        memory: sum(by_einsum.values()) / hardware.memories[memory].bandwidth for memory, by_einsum in moved.items()
+    }
     return Phase(plan.name, tuple(steps), moved, seconds, hardware.clock_hz)
 
 
-def _memory_energy(binding: Binding, traffic: list[Traffic], tables: Mapping[str, Mapping[str, Component]]) -> list[EnergyEntry]:
+def _memory_energy(
+    binding: Binding, traffic: list[Traffic], tables: Mapping[str, Mapping[str, Component]]
+) -> list[EnergyEntry]:
     word = binding.workload.word_bits()
     entries = []
     for entry in traffic:
@@ -150,38 +165,64 @@ def _memory_energy(binding: Binding, traffic: list[Traffic], tables: Mapping[str
             if np.all(elements == 0):
                 continue
             energy = tables[""][entry.memory].energy_pj[action] if charged else 0.0
-            entries.append(EnergyEntry(entry.einsum, entry.memory, action, entry.operand, elements, per_action, elements * (energy / per_action)))
+            entries.append(
+                EnergyEntry(
+                    entry.einsum,
+                    entry.memory,
+                    action,
+                    entry.operand,
+                    elements,
+                    per_action,
+                    elements * (energy / per_action),
+                )
+            )
     return entries
 
 
-def _compute_energy(binding: Binding, timings: Mapping[str, EinsumTiming], tables: Mapping[str, Mapping[str, Component]]) -> list[EnergyEntry]:
+def _compute_energy(
+    binding: Binding, timings: Mapping[str, EinsumTiming], tables: Mapping[str, Mapping[str, Component]]
+) -> list[EnergyEntry]:
     entries = []
     for bound in binding.einsums.values():
         operations = timings[bound.name].operations
-        per_action = {action: (name, energy) for name, part in tables[bound.unit.name].items() for action, energy in part.energy_pj.items()}
+        per_action = {
+            action: (name, energy)
+            for name, part in tables[bound.unit.name].items()
+            for action, energy in part.energy_pj.items()
+        }
         for action, count in bound.actions.items():
             component, energy = per_action[action]
             if action in binding.plan.uncharged.get(bound.name, ()):
                 energy = 0.0
-            entries.append(EnergyEntry(bound.name, f"{bound.unit.name}.{component}", action, "", operations, 1 / count, operations * (count * energy)))
+            entries.append(
+                EnergyEntry(
+                    bound.name,
+                    f"{bound.unit.name}.{component}",
+                    action,
+                    "",
+                    operations,
+                    1 / count,
+                    operations * (count * energy),
+                )
+            )
     return entries
 
 
-def _quantities(parameters: Mapping[str, Any], architecture: Architecture, workload: Workload, plan: Plan) -> dict[str, Quantity]:
+def _quantities(
+    parameters: Mapping[str, Any], architecture: Architecture, workload: Workload, plan: Plan
+) -> dict[str, Quantity]:
     """What was given, each with the dimension of the parameter it sets. Raises SpecError for an unknown name."""
-    ranks = {rank: None for rank in workload.ranks}
-    known: dict[str, Any] = {**architecture.parameters, **workload.parameters, **plan.parameters, **ranks}
+    known: dict[str, Any] = {**architecture.parameters, **workload.parameters, **plan.parameters, **workload.ranks}
     defaults = resolve(architecture.parameters, {})
     found = {}
     for name, value in parameters.items():
         if name not in known:
-            raise SpecError(f"unknown parameter {name!r} of {architecture.name}, {workload.name} and {plan.name}; {allowed(name, known)}")
+            raise SpecError(
+                f"unknown parameter {name!r} of {architecture.name}, {workload.name} and {plan.name}; {allowed(name, known)}"
+            )
         dimension = defaults[name].dimension if name in defaults else COUNT
         quantity = value if isinstance(value, Quantity) else Quantity(value, dimension)
         if quantity.dimension != dimension:
             raise SpecError(f"{name} takes {DIMENSION_NAMES[dimension]}")
         found[name] = quantity
     return found
-
-
-__all__ = ["Located", "area_by_component", "component_tables", "evaluate", "price"]

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Count = int | NDArray[np.int64] | NDArray[np.float64]
+Count = int | NDArray[Any]
 """A count: an exact integer, an int64 array, or a float64 array where int64 would wrap. Shape: the design points."""
 
 Terms = tuple[tuple[str, Count], ...]
@@ -75,7 +76,7 @@ class AccessCounts:
 
 def product(factors: Iterable[Count]) -> Count:
     """The product of counts; 1 for none."""
-    return math.prod(factors)  # type: ignore[arg-type]
+    return math.prod(factors)
 
 
 def count_accesses(
@@ -90,7 +91,7 @@ def count_accesses(
 
     `wrap_distinct` reproduces a 64-bit overflow of the published model (see `Accounting.wrap_distinct`).
     """
-    levels = _in_range(levels)
+    levels = _in_range(levels, max((_largest_scale(operand) for operand in operands), default=1.0))
     inside = suffix_extents(levels)
     instances: list[Count] = [1]
     for level in levels:
@@ -156,12 +157,12 @@ def _reach(index: Terms, lengths: Mapping[str, Count]) -> Count:
     return 1 + sum(scale * (lengths.get(rank, 1) - 1) for rank, scale in index)
 
 
-def _in_range(levels: Sequence[Level]) -> Sequence[Level]:
-    """The same levels with float bounds where a product of all of them could pass int64."""
+def _in_range(levels: Sequence[Level], scale: float = 1.0) -> Sequence[Level]:
+    """The same levels with float bounds where a product of all of them, and of `scale`, could pass int64."""
     loops = [loop for level in levels for loop in (*level.temporal, *level.spatial)]
     if not any(isinstance(loop.bound, np.ndarray) for loop in loops):
         return levels
-    largest = math.prod(float(np.max(loop.bound)) for loop in loops)
+    largest = scale * math.prod(float(np.max(loop.bound)) for loop in loops)
     if largest < EXACT_LIMIT:
         return levels
 
@@ -171,8 +172,18 @@ def _in_range(levels: Sequence[Level]) -> Sequence[Level]:
     return [Level(level.memory, as_float(level.temporal), as_float(level.spatial)) for level in levels]
 
 
+def _largest_scale(operand: Operand) -> float:
+    """How much larger than its iterations an operand's hull can be: its scales, multiplied."""
+    return math.prod(max(1.0, float(np.max(scale))) for index in operand.indices for _, scale in index)
+
+
 def _distinct_elements(
-    levels: Sequence[Level], operand: Operand, inside: Sequence[Mapping[str, Count]], tiles: Sequence[Count], *, wrap: bool
+    levels: Sequence[Level],
+    operand: Operand,
+    inside: Sequence[Mapping[str, Count]],
+    tiles: Sequence[Count],
+    *,
+    wrap: bool,
 ) -> list[Count]:
     """Different elements that one instance of each level holds: the tensor's size, shared out at every fan-out."""
     distinct = [tiles[0]]
@@ -184,9 +195,21 @@ def _distinct_elements(
         reach = dict(inside[depth])
         for loop in fanout:
             reach[loop.rank] = reach.get(loop.rank, 1) * loop.bound
-        shared = _wrapping_product(distinct[-1], tiles[depth]) if wrap else distinct[-1] * tiles[depth]
-        distinct.append(shared // product(hull(operand, reach)))
+        union = product(hull(operand, reach))
+        if wrap:
+            distinct.append(_wrapping_product(distinct[-1], tiles[depth]) // union)
+        else:
+            distinct.append(_scaled(distinct[-1], tiles[depth], union))
     return distinct
+
+
+def _scaled(count: Count, numerator: Count, denominator: Count) -> Count:
+    """count * numerator // denominator, without passing int64 on the way."""
+    if all(isinstance(value, int) for value in (count, numerator, denominator)):
+        return count * numerator // denominator
+    if float(np.max(count)) * float(np.max(numerator)) < EXACT_LIMIT:
+        return count * numerator // denominator
+    return np.floor(np.asarray(count, dtype=np.float64) * numerator / denominator)
 
 
 def _wrapping_product(left: Count, right: Count) -> Count:
@@ -196,7 +219,9 @@ def _wrapping_product(left: Count, right: Count) -> Count:
     return wrapped.astype(np.float64)
 
 
-def _deliveries(levels: Sequence[Level], operand: Operand, child: int, inside: Mapping[str, Count], tile: Count) -> Count:
+def _deliveries(
+    levels: Sequence[Level], operand: Operand, child: int, inside: Mapping[str, Count], tile: Count
+) -> Count:
     """Elements that one child instance receives (or sends) over the whole nest.
 
     A storage child receives the part of its tile that it does not hold already: all of it at the first step, and at
@@ -276,7 +301,9 @@ def _different_offsets(indices: Sequence[Terms], fanout: Mapping[str, Count], st
     if len(ranks) < 2:
         return product(fanout[rank] for rank in ranks)
     steps = [dict(index).get(rank, 0) * strides.get(rank, 1) for index in indices for rank in ranks]
-    arrays = np.broadcast_arrays(*[np.asarray(value, dtype=np.int64) for value in (*[fanout[rank] for rank in ranks], *steps)])
+    arrays = np.broadcast_arrays(
+        *[np.asarray(value, dtype=np.int64) for value in (*[fanout[rank] for rank in ranks], *steps)]
+    )
     cases, where = np.unique(np.stack([array.ravel() for array in arrays], axis=-1), axis=0, return_inverse=True)
     found = []
     for case in cases:

@@ -5,6 +5,7 @@ Opened, parts are rounded to the last bit of the total of their point, so that a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,7 +160,7 @@ class Result:
         """Cycles that a unit is busy."""
         return sum(timing.cycles for timing in self.timings.values() if timing.unit == unit)
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of the design points; () for one."""
         return np.broadcast_shapes(*(np.shape(value) for value in (self.latency_s, self.energy_pj, self.area_um2)))
@@ -196,23 +197,42 @@ class Result:
         energies = _exact_parts([entry.energy_pj for entry in self.energy], self.energy_pj)
         groups: dict[tuple[str, ...], dict[str, Any]] = {}
         for entry, energy in zip(self.energy, energies, strict=True):
-            group = groups.setdefault(tuple(getattr(entry, key) for key in keys), dict.fromkeys(("count", "energy_pj"), 0))
+            group = groups.setdefault(
+                tuple(getattr(entry, key) for key in keys), dict.fromkeys(("count", "energy_pj"), 0)
+            )
             group["energy_pj"] = group["energy_pj"] + energy
             group["count"] = group["count"] + entry.count
         if by == "einsum":
             self._add_einsum_columns(groups)
-        frames = []
-        for key, values in groups.items():
-            if by != "action":
+        if by != "action":
+            for values in groups.values():
                 values.pop("count", None)
-            shown = {name: np.broadcast_to(value, self.shape).ravel() for name, value in values.items()}
-            frame = pd.DataFrame(shown)
-            for position, (name, label) in enumerate(zip(keys, key, strict=True)):
-                frame.insert(position, name, label)
-            if self.shape:
-                frame.insert(0, "point", np.arange(len(frame)))
-            frames.append(frame)
-        return pd.concat(frames, ignore_index=True)
+        points = max(1, math.prod(self.shape))
+        columns = {name: np.repeat([key[position] for key in groups], points) for position, name in enumerate(keys)}
+        if self.shape:
+            columns = {"point": np.tile(np.arange(points), len(groups)), **columns}
+        for name in next(iter(groups.values())):
+            parts = [values[name] for values in groups.values()]
+            if isinstance(parts[0], str):
+                columns[name] = np.repeat(parts, points)
+            else:
+                columns[name] = np.concatenate([np.broadcast_to(part, self.shape).ravel() for part in parts])
+        return pd.DataFrame(columns)
+
+    def notes(self) -> list[str]:
+        """What a reader of the numbers should know: the sizes found for tiles, and memories slower than the clock."""
+        found = []
+        sizes = {name: self.binding.values[name].value for name in self.binding.plan.parameters}
+        if sizes and not self.shape:
+            found.append("mapping: " + ", ".join(f"{name} = {value:.6g}" for name, value in sizes.items()))
+        period_ns = 1e9 / self.binding.hardware.clock_hz
+        for memory, cycle_ns in self.cycle_ns.items():
+            slowest = np.max(cycle_ns)
+            if slowest > np.min(period_ns):
+                found.append(
+                    f"note: {memory} takes {slowest:.3g} ns a cycle, the clock {np.min(period_ns):.3g} ns; its latency is not modelled"
+                )
+        return found
 
     def _add_einsum_columns(self, groups: dict[tuple[str, ...], dict[str, Any]]) -> None:
         names = [*self.timings, *(["stall"] if any("stall" in phase.critical() for phase in self.phases) else [])]
@@ -223,7 +243,7 @@ class Result:
         latency = dict(zip(names, _exact_parts([critical[name] for name in names], self.latency_s), strict=True))
         moved = self._dram_bytes_by_einsum()
         moved = dict(zip(moved, _exact_parts(list(moved.values()), self.dram_bytes), strict=True))
-        ordered = {}
+        ordered: dict[tuple[str, ...], dict[str, Any]] = {}
         for name in names:
             values = groups.get((name,), {"count": 0, "energy_pj": 0.0})
             timing = self.timings.get(name)

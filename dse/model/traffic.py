@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dse.model.accounting import Accounting
-from dse.model.binding import Binding, BoundEinsum
+from dse.model.binding import Binding
+from dse.model.einsum_nest import BoundEinsum
 from dse.model.nest import AccessCounts, count_accesses
 
 
@@ -61,7 +62,11 @@ def _spilled(
             reads = _unless_equal(count.reads, count.updates) if accounting.dropped_reads else count.reads
             reads = reads - count.fills
             writes = count.updates - (home.updates if home is not None else 0)
-            found.append(Traffic(bound.name, outside, operand.name, share * reads * count.instances, share * writes * count.instances))
+            found.append(
+                Traffic(
+                    bound.name, outside, operand.name, share * reads * count.instances, share * writes * count.instances
+                )
+            )
     return found
 
 

@@ -35,6 +35,11 @@ OPERATION_ALIASES = {"mac": ("mul", "add")}
 """Operations with a name of their own, beside those spelled out as `sub_exp`."""
 
 
+def operation_name(operators: tuple[str, ...]) -> str:
+    """How an operation is written in an architecture: `mac`, `sub_exp`."""
+    return next((alias for alias, spelled in OPERATION_ALIASES.items() if spelled == operators), "_".join(operators))
+
+
 class _Component(SpecModel):
     class_: str = Field(alias="class")
     type: str | None = None
@@ -120,7 +125,10 @@ class Architecture:
     def resolve(self, overrides: Mapping[str, Quantity] | None = None) -> Hardware:
         """Every size as a number; `overrides` replaces parameters by name. Raises SpecError."""
         values = resolve(self.parameters, {}, overrides)
-        fanouts = {name: tuple({axis: size.size(values) for axis, size in fanout.items()} for _, fanout in unit.path) for name, unit in self.units.items()}
+        fanouts = {
+            name: tuple({axis: size.size(values) for axis, size in fanout.items()} for _, fanout in unit.path)
+            for name, unit in self.units.items()
+        }
         memories: dict[str, MemorySize] = {}
         for name, memory in self.memories.items():
             attributes = evaluate_attributes(memory, values)
@@ -180,13 +188,20 @@ def load_architecture_file(path: Path) -> Architecture:
     for name, memory in file.memories.items():
         spec = _component(name, memory, source, ("memories", name))
         if CLASSES[spec.class_name].actions != ("read", "write"):
-            raise source.error(("memories", name, "class"), f"{spec.class_name!r} is no memory; {allowed(spec.class_name, _memory_classes())}")
-        bandwidth = None if memory.bandwidth is None else locate(memory.bandwidth, source, ("memories", name, "bandwidth"))
+            raise source.error(
+                ("memories", name, "class"),
+                f"{spec.class_name!r} is no memory; {allowed(spec.class_name, _memory_classes())}",
+            )
+        bandwidth = (
+            None if memory.bandwidth is None else locate(memory.bandwidth, source, ("memories", name, "bandwidth"))
+        )
         memories[name] = ComponentSpec(name, spec.class_name, spec.attributes, source, spec.key, bandwidth)
     units = {name: _unit(name, unit, memories, source) for name, unit in file.units.items()}
     if not units:
         raise source.error(("units",), "units: an architecture has at least one unit")
-    architecture = Architecture(file.name, file.about, parameters, locate(file.clock, source, ("clock",)), memories, units, source)
+    architecture = Architecture(
+        file.name, file.about, parameters, locate(file.clock, source, ("clock",)), memories, units, source
+    )
     architecture.resolve()
     return architecture
 
@@ -198,7 +213,9 @@ def _memory_classes() -> list[str]:
 def _component(name: str, written: _Component, source: Source, key: Key) -> ComponentSpec:
     kind = CLASSES.get(written.class_)
     if kind is None:
-        raise source.error((*key, "class"), f"unknown component class {written.class_!r}; {allowed(written.class_, CLASSES)}")
+        raise source.error(
+            (*key, "class"), f"unknown component class {written.class_!r}; {allowed(written.class_, CLASSES)}"
+        )
     attributes: dict[str, Located | str] = {}
     for attribute in ATTRIBUTES:
         value = getattr(written, attribute)
@@ -207,7 +224,10 @@ def _component(name: str, written: _Component, source: Source, key: Key) -> Comp
                 raise source.error(key, f"{name}: a {written.class_} needs {attribute!r}")
             continue
         if attribute not in kind.attributes:
-            raise source.error((*key, attribute), f"{name}: a {written.class_} has no {attribute!r}; {allowed(attribute, kind.attributes)}")
+            raise source.error(
+                (*key, attribute),
+                f"{name}: a {written.class_} has no {attribute!r}; {allowed(attribute, kind.attributes)}",
+            )
         attributes[attribute] = value if attribute == "type" else locate(value, source, (*key, attribute))
     return ComponentSpec(name, written.class_, attributes, source, key)
 
@@ -229,12 +249,17 @@ def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], sour
             raise source.error(at, "a path starts with a memory, outermost first")
         for axis, size in step.items():
             if axis in axes:
-                raise source.error((*at, axis), f"axis {axis!r} stands in the path twice; give each fan-out axis a name of its own")
+                raise source.error(
+                    (*at, axis), f"axis {axis!r} stands in the path twice; give each fan-out axis a name of its own"
+                )
             axes.add(axis)
             path[-1][1][axis] = locate(size, source, (*at, axis))
     if not path:
         raise source.error((*key, "path"), f"{name}: the path names at least one memory")
-    components = {label: _component(label, part, source, (*key, "components", label)) for label, part in written.components.items()}
+    components = {
+        label: _component(label, part, source, (*key, "components", label))
+        for label, part in written.components.items()
+    }
     actions = {action for part in components.values() for action in CLASSES[part.class_name].actions}
     operations = {}
     for operation, cost in written.ops.items():
@@ -242,10 +267,15 @@ def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], sour
         operators = OPERATION_ALIASES.get(operation, tuple(operation.split("_")))
         for operator in operators:
             if operator not in OPERATORS:
-                raise source.error(at, f"unknown operator {operator!r} in op {operation!r}; {allowed(operator, {*OPERATORS, *OPERATION_ALIASES})}, or joined by _")
+                raise source.error(
+                    at,
+                    f"unknown operator {operator!r} in op {operation!r}; {allowed(operator, {*OPERATORS, *OPERATION_ALIASES})}, or joined by _",
+                )
         for action in cost:
             if action != "cycles" and action not in actions:
-                raise source.error((*at, action), f"no component of {name} does {action!r}; {allowed(action, {*actions, 'cycles'})}")
+                raise source.error(
+                    (*at, action), f"no component of {name} does {action!r}; {allowed(action, {*actions, 'cycles'})}"
+                )
         located = {action: locate(count, source, (*at, action)) for action, count in cost.items()}
         cycles = located.pop("cycles", None)
         operations[operators] = OperationSpec(located, cycles)

@@ -115,6 +115,10 @@ def default_mapping(architecture: str, workload: str) -> str:
         if mapping.architecture == architecture and mapping.workload == workload:
             fitting[name] = mapping
     if not fitting:
-        pairs = sorted({f"{load_mapping(name).architecture} {load_mapping(name).workload}" for name in names("mappings")})
-        raise SpecError(f"no shipped mapping runs {workload} on {architecture}; give one with --mapping; shipped: {', '.join(pairs)}")
+        pairs = sorted(
+            {f"{load_mapping(name).architecture} {load_mapping(name).workload}" for name in names("mappings")}
+        )
+        raise SpecError(
+            f"no shipped mapping runs {workload} on {architecture}; give one with --mapping; shipped: {', '.join(pairs)}"
+        )
     return architecture if architecture in fitting else next(iter(fitting))

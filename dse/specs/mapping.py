@@ -129,7 +129,11 @@ class PhasePlan:
 
     name: str
     steps: tuple[StepPlan, ...]
-    key: Key
+
+    @property
+    def einsums(self) -> tuple[str, ...]:
+        """Einsums of the phase, in the order of its steps."""
+        return tuple(name for step in self.steps for names in step.work.values() for name in names)
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,9 @@ class Mapping:
         for name, alternatives in self.options.items():
             choice = choices.get(name, next(iter(alternatives)))
             if choice not in alternatives:
-                raise self.source.error(("options", name), f"{name} has no choice {choice!r}; {allowed(choice, alternatives)}")
+                raise self.source.error(
+                    ("options", name), f"{name} has no choice {choice!r}; {allowed(choice, alternatives)}"
+                )
             data, source = _merge(data, source, alternatives[choice] or {}, source, ("options", name, choice))
         if published:
             data, source = _merge(data, source, self.published, source, ("published",))
@@ -212,7 +218,7 @@ def _load(path: Path, find: Callable[[str, Path], Path], chain: tuple[Path, ...]
             raise source.error(("extends",), str(error)) from None
         base = _load(base_path, find, (*chain, path.resolve()))
         own, merged = _merge(dict(base.data), base.source, own, source, ())
-        options = {**base.options, **options}
+        options = {**{name: dict(choices) for name, choices in base.options.items()}, **options}
         published = published or dict(base.published)
         kept = {key: place for key, place in base.source.places.items() if key[:1] in (("options",), ("published",))}
         source = Source(source.path, {**kept, **merged.places, **source.places})
@@ -231,7 +237,9 @@ def _check_patch(patch: Any, source: Source, prefix: Key) -> None:
     validate(_Patch, patch, Source(source.path, places))
 
 
-def _merge(base: dict[str, Any], source: Source, patch: Dict[str, Any], patch_source: Source, prefix: Key) -> tuple[dict[str, Any], Source]:
+def _merge(
+    base: dict[str, Any], source: Source, patch: Dict[str, Any], patch_source: Source, prefix: Key
+) -> tuple[dict[str, Any], Source]:
     """`base` with `patch` laid over it; keys keep the place they came from."""
     places = dict(source.places)
 
@@ -244,10 +252,18 @@ def _merge(base: dict[str, Any], source: Source, patch: Dict[str, Any], patch_so
                 merged[name] = lay(merged.get(name), value, (*key, name))
             return merged
         start = 0
-        if len(key) == 4 and key[0] == "einsums" and key[2] == "keep" and isinstance(under, list) and isinstance(over, list):
+        if (
+            len(key) == 4
+            and key[0] == "einsums"
+            and key[2] == "keep"
+            and isinstance(under, list)
+            and isinstance(over, list)
+        ):
             dropped = {str(tensor)[1:] for tensor in over if str(tensor).startswith("-")}
             start = len(under)
-            result = [tensor for tensor in under if tensor not in dropped] + [tensor for tensor in over if tensor not in under and str(tensor)[1:] not in dropped]
+            result = [tensor for tensor in under if tensor not in dropped] + [
+                tensor for tensor in over if tensor not in under and str(tensor)[1:] not in dropped
+            ]
         else:
             result = over
         depth = len(prefix) + len(key)
@@ -277,14 +293,21 @@ def _parse(name: str, file: _Patch, source: Source) -> Plan:
         )
     return Plan(
         name=name,
-        parameters={label: _parameter(value, source, ("parameters", label)) for label, value in file.parameters.items()},
+        parameters={
+            label: _parameter(value, source, ("parameters", label)) for label, value in file.parameters.items()
+        },
         hardware={label: locate(value, source, ("set", label)) for label, value in file.set.items()},
         loops={memory: _tokens(tokens, source, ("loops", memory)) for memory, tokens in file.loops.items()},
         capacity={memory: locate(value, source, ("capacity", memory)) for memory, value in file.capacity.items()},
         unchecked=tuple(file.unchecked),
         share_space=tuple(tuple(tensors) for tensors in file.share_space),
         spills=tuple(
-            SpillPlan(spill.memory, locate(spill.share, source, ("spill", number, "share")), tuple(spill.tensors), ("spill", number))
+            SpillPlan(
+                spill.memory,
+                locate(spill.share, source, ("spill", number, "share")),
+                tuple(spill.tensors),
+                ("spill", number),
+            )
             for number, spill in enumerate(file.spill)
         ),
         einsums=einsums,
@@ -298,11 +321,14 @@ def _parameter(value: Any, source: Source, key: Key) -> Located | LargestDivisor
     if not isinstance(value, dict):
         return locate(value, source, key)
     if set(value) == {"largest_divisor_of", "fits"}:
-        return LargestDivisor(locate(value["largest_divisor_of"], source, (*key, "largest_divisor_of")), str(value["fits"]), source, key)
+        return LargestDivisor(
+            locate(value["largest_divisor_of"], source, (*key, "largest_divisor_of")), str(value["fits"]), source, key
+        )
     if set(value) == {"overflow_of"}:
         return Overflow(str(value["overflow_of"]), source, key)
     raise source.error(
-        key, f"{key[-1]}: a value that is found is {{largest_divisor_of: EXPRESSION, fits: MEMORY}} or {{overflow_of: MEMORY}}, found keys {', '.join(value) or 'none'}"
+        key,
+        f"{key[-1]}: a value that is found is {{largest_divisor_of: EXPRESSION, fits: MEMORY}} or {{overflow_of: MEMORY}}, found keys {', '.join(value) or 'none'}",
     )
 
 
@@ -335,4 +361,4 @@ def _phase(phase: _Phase, source: Source, key: Key) -> PhasePlan:
         if stall and work:
             raise source.error(at, "a stall is a step of its own")
         steps.append(StepPlan(work, stall, at))
-    return PhasePlan(phase.name, tuple(steps), key)
+    return PhasePlan(phase.name, tuple(steps))

@@ -35,7 +35,9 @@ class Located:
             raise self.source.error(self.key, f"{self.key[-1]}: {error}") from None
         if dimension is not None and found.dimension != dimension:
             got = DIMENSION_NAMES.get(found.dimension, "another kind of quantity")
-            raise self.source.error(self.key, f"{self.key[-1]} takes {DIMENSION_NAMES[dimension]}, found {got}: {self.expression.text!r}")
+            raise self.source.error(
+                self.key, f"{self.key[-1]} takes {DIMENSION_NAMES[dimension]}, found {got}: {self.expression.text!r}"
+            )
         return found
 
     def size(self, values: Mapping[str, Quantity], dimension: Dimension = COUNT) -> Any:
@@ -44,10 +46,16 @@ class Located:
         if isinstance(value, int) and 1 <= value <= LARGEST_SIZE:
             return value
         sizes = np.asarray(value)
-        if sizes.min() < 1 or sizes.max() > LARGEST_SIZE or (sizes.dtype.kind == "f" and np.any(sizes != np.floor(sizes))):
+        if (
+            sizes.min() < 1
+            or sizes.max() > LARGEST_SIZE
+            or (sizes.dtype.kind == "f" and np.any(sizes != np.floor(sizes)))
+        ):
             shown = value if np.ndim(value) == 0 else "an array with such a value"
             raise self.source.error(
-                self.key, f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}" + ("" if str(shown) == self.expression.text else f" from {self.expression.text!r}")
+                self.key,
+                f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}"
+                + ("" if str(shown) == self.expression.text else f" from {self.expression.text!r}"),
             )
         return value
 
@@ -86,12 +94,16 @@ def resolve(
             raise located.source.error(located.key, f"{name} depends on itself: {cycle}")
         needed = located.expression.names
         for other in sorted(needed - set(parameters) - set(outer)):
-            raise located.source.error(located.key, f"{name}: unknown parameter {other!r}; {allowed(other, {*parameters, *outer})}")
+            raise located.source.error(
+                located.key, f"{name}: unknown parameter {other!r}; {allowed(other, {*parameters, *outer})}"
+            )
         seen = {other: value_of(other, (*chain, name)) if other in parameters else outer[other] for other in needed}
         own = located.quantity(seen)
         given = overrides.get(name, own)
         if given.dimension != own.dimension:
-            raise located.source.error(located.key, f"{name} is {DIMENSION_NAMES.get(own.dimension)}, and was set to another kind of quantity")
+            raise located.source.error(
+                located.key, f"{name} is {DIMENSION_NAMES.get(own.dimension)}, and was set to another kind of quantity"
+            )
         found[name] = given
         return given
 

@@ -32,7 +32,17 @@ DIMENSION_NAMES = {
     Dimension(0, 1): "a time (s, ms, us, ns)",
 }
 
-_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BYTES = {
+    "B": 1,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+}
 UNITS: Mapping[str, tuple[float, Dimension]] = {
     "bit": (1, INFORMATION),
     **{name: (8 * size, INFORMATION) for name, size in _BYTES.items()},
@@ -48,7 +58,9 @@ UNITS: Mapping[str, tuple[float, Dimension]] = {
 LARGEST = 1e18
 MAX_LENGTH = 200
 
-_UNIT_AT_END = re.compile(rf"^(?P<number>.*[\w)])\s*?(?P<gap>\s|(?<=\d))(?P<unit>{'|'.join(sorted(map(re.escape, UNITS), key=len, reverse=True))})$")
+_UNIT_AT_END = re.compile(
+    rf"^(?P<number>.*[\w)])\s*?(?P<gap>\s|(?<=\d))(?P<unit>{'|'.join(sorted(map(re.escape, UNITS), key=len, reverse=True))})$"
+)
 
 
 class QuantityError(ValueError):
@@ -96,7 +108,9 @@ class Expression:
         result = _evaluate(self.body, values, self.text)
         if self.unit is not None:
             if result.dimension != COUNT:
-                raise QuantityError(f"{self.text!r} gives a unit to {DIMENSION_NAMES.get(result.dimension, 'a quantity that has one')}")
+                raise QuantityError(
+                    f"{self.text!r} gives a unit to {DIMENSION_NAMES.get(result.dimension, 'a quantity that has one')}"
+                )
             size, dimension = UNITS[self.unit]
             result = Quantity(_tidy(result.value * size), dimension)
         value = result.value
@@ -120,14 +134,19 @@ def parse_expression(written: object) -> Expression:
     try:
         body = ast.parse(number, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise QuantityError(f"{text!r} is no expression; write e.g. 16 MiB, 2*rows or P / P0; units: {', '.join(UNITS)}") from None
+        raise QuantityError(
+            f"{text!r} is no expression; write e.g. 16 MiB, 2*rows or P / P0; units: {', '.join(UNITS)}"
+        ) from None
     names = _check(body, text)
     return Expression(text, body, unit, frozenset(names))
 
 
 def number(text: object) -> Quantity:
     """The quantity that text without parameters stands for, e.g. `64K`. Raises QuantityError."""
-    return parse_expression(text).evaluate({})
+    expression = parse_expression(text)
+    if expression.names:
+        raise QuantityError(f"expected a number with its unit, such as 64K or 16 MiB, found {expression.text!r}")
+    return expression.evaluate({})
 
 
 def _check(node: ast.AST, text: str) -> set[str]:
@@ -146,7 +165,9 @@ def _check(node: ast.AST, text: str) -> set[str]:
                 raise QuantityError(f"{name} takes {FUNCTIONS[name][0]} value(s), found {len(node.args)} in {text!r}")
             return set().union(*(_check(argument, text) for argument in node.args))
         case _:
-            raise QuantityError(f"{text!r} holds more than arithmetic; allowed: numbers, parameters, + - * / // % **, {', '.join(FUNCTIONS)}")
+            raise QuantityError(
+                f"{text!r} holds more than arithmetic; allowed: numbers, parameters, + - * / // % **, {', '.join(FUNCTIONS)}"
+            )
 
 
 def _evaluate(node: ast.AST, values: Mapping[str, Quantity], text: str) -> Quantity:
@@ -155,13 +176,17 @@ def _evaluate(node: ast.AST, values: Mapping[str, Quantity], text: str) -> Quant
             return Quantity(node.value)
         case ast.Name():
             if node.id not in values:
-                raise QuantityError(f"unknown parameter {node.id!r} in {text!r}; known: {', '.join(sorted(values)) or 'none'}")
+                raise QuantityError(
+                    f"unknown parameter {node.id!r} in {text!r}; known: {', '.join(sorted(values)) or 'none'}"
+                )
             return values[node.id]
         case ast.UnaryOp():
             inner = _evaluate(node.operand, values, text)
             return Quantity(-inner.value if isinstance(node.op, ast.USub) else inner.value, inner.dimension)
         case ast.BinOp():
-            return _combine(type(node.op), _evaluate(node.left, values, text), _evaluate(node.right, values, text), text)
+            return _combine(
+                type(node.op), _evaluate(node.left, values, text), _evaluate(node.right, values, text), text
+            )
         case ast.Call(func=ast.Name(id=name)):
             operands = [_evaluate(argument, values, text) for argument in node.args]
             if len({operand.dimension for operand in operands}) > 1:
@@ -172,16 +197,27 @@ def _evaluate(node: ast.AST, values: Mapping[str, Quantity], text: str) -> Quant
 
 def _combine(operator: type[ast.operator], left: Quantity, right: Quantity, text: str) -> Quantity:
     if operator in (ast.Add, ast.Sub, ast.Mod) and left.dimension != right.dimension:
-        raise QuantityError(f"{text!r} adds {DIMENSION_NAMES.get(left.dimension)} to {DIMENSION_NAMES.get(right.dimension)}")
+        raise QuantityError(
+            f"{text!r} adds {DIMENSION_NAMES.get(left.dimension)} to {DIMENSION_NAMES.get(right.dimension)}"
+        )
     if operator in (ast.Div, ast.FloorDiv, ast.Mod) and np.any(np.equal(right.value, 0)):
         raise QuantityError(f"{text!r} divides by zero")
     dimension = left.dimension
     if operator is ast.Mult:
-        dimension = Dimension(left.dimension.bits + right.dimension.bits, left.dimension.seconds + right.dimension.seconds)
+        dimension = Dimension(
+            left.dimension.bits + right.dimension.bits, left.dimension.seconds + right.dimension.seconds
+        )
     elif operator in (ast.Div, ast.FloorDiv):
-        dimension = Dimension(left.dimension.bits - right.dimension.bits, left.dimension.seconds - right.dimension.seconds)
+        dimension = Dimension(
+            left.dimension.bits - right.dimension.bits, left.dimension.seconds - right.dimension.seconds
+        )
     elif operator is ast.Pow:
-        if left.dimension != COUNT or right.dimension != COUNT or np.any(np.abs(right.value) > 64) or np.any(np.abs(left.value) > LARGEST):
+        if (
+            left.dimension != COUNT
+            or right.dimension != COUNT
+            or np.any(np.abs(right.value) > 64)
+            or np.any(np.abs(left.value) > LARGEST)
+        ):
             raise QuantityError(f"{text!r}: a power takes plain numbers and an exponent up to 64")
         left = Quantity(np.asarray(left.value, dtype=np.float64))
     return Quantity(_tidy(_OPERATORS[operator](left.value, right.value)), dimension)
@@ -205,5 +241,5 @@ def _tidy(value: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind != "f" or not np.all(np.abs(array) < 2**53):
         return array
-    whole = array.astype(np.int64)
-    return whole if np.array_equal(whole, array) else array
+    integers = array.astype(np.int64)
+    return integers if np.array_equal(integers, array) else array

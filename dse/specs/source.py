@@ -73,7 +73,9 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], Source]:
         try:
             for token in yaml.scan(text, Loader=_Loader):
                 if isinstance(token, yaml.AliasToken | yaml.AnchorToken | yaml.TagToken):
-                    raise SpecError(f"{shown}:{token.start_mark.line + 1}: anchors, aliases and tags are not used here; write the value out")
+                    raise SpecError(
+                        f"{shown}:{token.start_mark.line + 1}: anchors, aliases and tags are not used here; write the value out"
+                    )
             node = loader.get_single_node()
         finally:
             loader.dispose()
@@ -111,10 +113,16 @@ class SpecModel(BaseModel):
     def _known_keys(cls, data: Any) -> Any:
         names = [info.alias or name for name, info in cls.model_fields.items()]
         if not isinstance(data, dict):
-            raise PydanticCustomError("shape", "expected keys and values ({keys}), found {found}", {"keys": ", ".join(names), "found": _kind(data)})
+            raise PydanticCustomError(
+                "shape",
+                "expected keys and values ({keys}), found {found}",
+                {"keys": ", ".join(names), "found": _kind(data)},
+            )
         for key in data:
             if key not in names:
-                raise PydanticCustomError("unknown_key", "unknown key {key!r}; {allowed}", {"key": str(key), "allowed": allowed(key, names)})
+                raise PydanticCustomError(
+                    "unknown_key", "unknown key {key!r}; {allowed}", {"key": str(key), "allowed": allowed(key, names)}
+                )
         return data
 
 
@@ -135,7 +143,11 @@ def validate(model: type[Model], data: Any, source: Source) -> Model:
             elif fault["type"] == "missing":
                 lines.append(f"{source.place(key[:-1])}: {_path(key[:-1])}key {key[-1]!r} is missing")
             else:
-                found = f", found {fault['input']!r:.60}" if fault["type"] != "shape" and "found" not in fault["msg"] else ""
+                found = (
+                    f", found {fault['input']!r:.60}"
+                    if fault["type"] != "shape" and "found" not in fault["msg"]
+                    else ""
+                )
                 lines.append(f"{source.place(key)}: {_path(key)}{fault['msg'].removeprefix('Value error, ')}{found}")
         raise SpecError(*dict.fromkeys(lines)) from None
 

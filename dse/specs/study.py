@@ -146,7 +146,9 @@ def load_study_file(path: Path) -> Study:
     accounting = dict.fromkeys(file.accounting) if isinstance(file.accounting, list) else dict(file.accounting)
     if not accounting:
         raise source.error(("accounting",), "accounting: a study is counted in at least one way")
-    return Study(file.name, file.about, sweep, models, designs, accounting, file.baselines, references, figures, data, source)
+    return Study(
+        file.name, file.about, sweep, models, designs, accounting, file.baselines, references, figures, data, source
+    )
 
 
 def _design(name: str, written: _Design, file: _File, source: Source, path: Path) -> Design:
@@ -162,11 +164,15 @@ def _design(name: str, written: _Design, file: _File, source: Source, path: Path
 
     architecture = at("architecture", lambda: load_architecture(written.architecture, path))
     workload = at("workload", lambda: load_workload(written.workload, path))
-    mapping = at("mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path))
+    mapping = at(
+        "mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path)
+    )
     for option in written.options:
         _known(option, mapping.options, source, (*key, "options", option), "option")
     at("options", lambda: mapping.plan(written.options))
-    parameters = {label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()}
+    parameters = {
+        label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()
+    }
     design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters)
     for label in parameters:
         _known(label, design.parameter_names(), source, (*key, "parameters", label), "parameter")
@@ -215,7 +221,9 @@ def _key_value(axis: str, text: str, source: Source) -> str | int:
     return text if axis == MODEL_AXIS else int(locate(text, source, (axis,)).size({}))
 
 
-def _axis(axis: str, values: list[Any], designs: Mapping[str, Design], models: Mapping[str, Any], source: Source) -> tuple[Any, ...]:
+def _axis(
+    axis: str, values: list[Any], designs: Mapping[str, Design], models: Mapping[str, Any], source: Source
+) -> tuple[Any, ...]:
     key: Key = ("sweep", axis)
     if not values:
         raise source.error(key, f"{axis}: the range is empty; give at least one value")
@@ -237,7 +245,14 @@ def _axis(axis: str, values: list[Any], designs: Mapping[str, Design], models: M
 def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Design], source: Source) -> Figure:
     key: Key = ("figures", number)
     units = {unit for design in designs.values() for unit in design.architecture.units}
-    columns = {f"{kind}_{unit}" for unit in units for kind in ("util", "cycles")} | {"latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s"}
+    columns = {f"{kind}_{unit}" for unit in units for kind in ("util", "cycles")} | {
+        "latency_s",
+        "energy_pj",
+        "dram_bytes",
+        "area_um2",
+        "compute_s",
+        "memory_s",
+    }
     relative = {"speedup", "energy"}
     if entry.value in relative and entry.baseline is None:
         raise source.error(key, f"{entry.name}: {entry.value} is relative; name its baseline")
@@ -245,9 +260,18 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
     if entry.baseline is not None:
         _known(entry.baseline, designs, source, (*key, "baseline"), "design")
     if entry.by == "einsum" and not entry.value.startswith("util_"):
-        raise source.error((*key, "value"), f"{entry.name}: by einsum, a figure shows the utilization of a unit, e.g. util_2d; found {entry.value!r}")
+        raise source.error(
+            (*key, "value"),
+            f"{entry.name}: by einsum, a figure shows the utilization of a unit, e.g. util_2d; found {entry.value!r}",
+        )
     if entry.model is not None:
-        _known(entry.model, [str(value) for value in file.sweep.get(MODEL_AXIS, [])], source, (*key, "model"), "model of the sweep")
+        _known(
+            entry.model,
+            [str(value) for value in file.sweep.get(MODEL_AXIS, [])],
+            source,
+            (*key, "model"),
+            "model of the sweep",
+        )
     if entry.accounting is not None:
         _known(entry.accounting, file.accounting, source, (*key, "accounting"), "accounting")
     return Figure(**entry.model_dump())

@@ -49,7 +49,10 @@ class Workload:
     def parameter_values(self, given: Mapping[str, Quantity]) -> dict[str, Quantity]:
         """Parameters and the shapes of unpartitioned ranks, where `given` replaces parameters or ranks by name."""
         values = resolve(self.parameters, {}, given)
-        shapes = {rank: given[rank] if rank in given else Quantity(located.size(values)) for rank, located in self.ranks.items()}
+        shapes = {
+            rank: given[rank] if rank in given else Quantity(located.size(values))
+            for rank, located in self.ranks.items()
+        }
         return {**values, **shapes}
 
     def shapes(self, values: Mapping[str, Quantity]) -> dict[str, Any]:
@@ -62,7 +65,9 @@ class Workload:
             inner: Any = 1
             for part in parts[1:]:
                 if part not in values:
-                    raise self.source.error(("partition", rank), f"{part} has no size; give it in the mapping's parameters")
+                    raise self.source.error(
+                        ("partition", rank), f"{part} has no size; give it in the mapping's parameters"
+                    )
                 shapes[part] = values[part].value
                 inner = inner * shapes[part]
             shapes[parts[0]] = shapes[rank] // inner
@@ -90,7 +95,9 @@ def load_workload_file(path: Path) -> Workload:
 def _check_names(file: _File, source: Source) -> None:
     for rank in file.ranks:
         if not RANK_NAME.match(rank):
-            raise source.error(("ranks", rank), f"rank {rank!r}: a rank is upper-case letters and digits, such as M or M1")
+            raise source.error(
+                ("ranks", rank), f"rank {rank!r}: a rank is upper-case letters and digits, such as M or M1"
+            )
     for name in file.parameters:
         if not PARAMETER_NAME.match(name) or name in file.ranks:
             raise source.error(("parameters", name), f"parameter {name!r}: letters, digits and _, and no rank's name")
@@ -99,7 +106,9 @@ def _check_names(file: _File, source: Source) -> None:
             raise source.error(("partition", rank), f"unknown rank {rank!r}; {allowed(rank, file.ranks)}")
         for part in parts:
             if not RANK_NAME.match(part) or part in file.ranks:
-                raise source.error(("partition", rank), f"part {part!r}: upper-case letters and digits, and not a rank already")
+                raise source.error(
+                    ("partition", rank), f"part {part!r}: upper-case letters and digits, and not a rank already"
+                )
         if len(parts) < 2:
             raise source.error(("partition", rank), f"{rank} is split into two or more parts, found {len(parts)}")
 
@@ -124,16 +133,24 @@ def _parse_cascade(file: _File, source: Source) -> Cascade:
             _check_variables(einsum.variables, known, source, key, text)
             for access in (einsum.output, *einsum.inputs):
                 for index in access.indices:
-                    for symbol in sorted({s for p in (index.offset, *(scale for _, scale in index.terms)) for s in p.symbols} - known):
+                    for symbol in sorted(
+                        {s for p in (index.offset, *(scale for _, scale in index.terms)) for s in p.symbols} - known
+                    ):
                         raise source.error(key, f"unknown rank {symbol!r} in {access}; {allowed(symbol, known)}")
             parsed[section].append(einsum)
     if not parsed["einsums"]:
         raise source.error(("einsums",), "einsums: a cascade has at least one Einsum")
-    cascade = Cascade(tuple(inputs), tuple(parsed["einsums"]), tuple(parsed["initial"]), dict(file.iterative), {r: tuple(p) for r, p in file.partition.items()})
+    cascade = Cascade(
+        tuple(inputs),
+        tuple(parsed["einsums"]),
+        tuple(parsed["initial"]),
+        dict(file.iterative),
+        {r: tuple(p) for r, p in file.partition.items()},
+    )
     for number in range(len(cascade.initial)):
-        _checked(lambda n=number: check_einsum(cascade, n, initial=True), source, ("initial", number))
+        _checked(lambda: check_einsum(cascade, number, initial=True), source, ("initial", number))
     for number in range(len(cascade.einsums)):
-        _checked(lambda n=number: check_einsum(cascade, n), source, ("einsums", number))
+        _checked(lambda: check_einsum(cascade, number), source, ("einsums", number))
     _checked(lambda: check_iterations(cascade), source, ("iterative",))
     return cascade
 
@@ -148,14 +165,19 @@ def _checked(check: Any, source: Source, key: Key) -> None:
 def _check_variables(variables: tuple[str, ...], known: set[str], source: Source, key: Key, text: str) -> None:
     for variable in variables:
         if variable != variable.lower() or rank_of(variable) not in known:
-            raise source.error(key, f"unknown rank variable {variable!r} in '{text}'; {allowed(variable, {rank.lower() for rank in known})}")
+            raise source.error(
+                key,
+                f"unknown rank variable {variable!r} in '{text}'; {allowed(variable, {rank.lower() for rank in known})}",
+            )
 
 
 def _check_rank_shapes(workload: Workload) -> None:
     """Refuse a tensor that is read over ranks of other shapes than it was made with, at the default parameters."""
     values = workload.parameter_values({})
     sizes = {rank: values[rank].value for rank in workload.ranks}
-    made = {access.tensor: access for access in (*workload.cascade.inputs, *(e.output for e in workload.cascade.einsums))}
+    made = {
+        access.tensor: access for access in (*workload.cascade.inputs, *(e.output for e in workload.cascade.einsums))
+    }
     for number, einsum in enumerate(workload.cascade.einsums):
         for access in einsum.inputs:
             for index, declared in zip(access.indices, made[access.tensor].indices, strict=True):
@@ -169,5 +191,6 @@ def _check_rank_shapes(workload: Workload) -> None:
                     )
                 if (here in sizes) != (there in sizes):
                     raise workload.source.error(
-                        ("einsums", number), f"{access}: {access.tensor} was made over rank {there}, read over {here} (in '{einsum.text}')"
+                        ("einsums", number),
+                        f"{access}: {access.tensor} was made over rank {there}, read over {here} (in '{einsum.text}')",
                     )

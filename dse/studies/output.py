@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,9 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def write_results(result: StudyResult, folder: Path, draw: Callable[[Path], None] | None, settings: Mapping[str, Any]) -> None:
+def write_results(
+    result: StudyResult, folder: Path, draw: Callable[[Path], None] | None, settings: Mapping[str, Any]
+) -> None:
     """Write results.csv, breakdown.csv, run.yaml and what `draw` makes into `folder`."""
     with all_or_nothing(folder) as scratch:
         write_csv(result.frame, scratch / "results.csv")
@@ -51,7 +53,7 @@ def write_results(result: StudyResult, folder: Path, draw: Callable[[Path], None
             "study": result.study.data,
             "settings": dict(settings),
             "versions": {name: version(name) for name in VERSIONS_OF},
-            "finished": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         (scratch / "run.yaml").write_text(yaml.safe_dump(record, sort_keys=False, allow_unicode=True), encoding="utf-8")
         if draw is not None:

@@ -16,7 +16,7 @@ from dse.model.accounting import PRESETS, SWITCHES, Accounting
 from dse.model.evaluate import evaluate
 from dse.model.result import Result
 from dse.specs.parameters import locate
-from dse.specs.quantity import BANDWIDTH, FREQUENCY, INFORMATION, Quantity
+from dse.specs.quantity import BANDWIDTH, FREQUENCY, INFORMATION, Quantity, QuantityError, number
 from dse.specs.source import Source, SpecError, allowed
 from dse.specs.study import MODEL_AXIS, Design, Study
 
@@ -41,21 +41,28 @@ class Point:
 
     def label(self) -> str:
         """The point as a person names it."""
-        return ", ".join(f"{axis} {value if isinstance(value, str) else value.value}" for axis, value in self.values.items())
+        return ", ".join(
+            f"{axis} {value if isinstance(value, str) else value.value}" for axis, value in self.values.items()
+        )
 
 
 def accountings(study: Study) -> dict[str, Accounting]:
     """The study's accountings by name. Raises SpecError for an unknown preset or switch."""
     found: dict[str, Accounting] = {}
-    for number, (name, switches) in enumerate(study.accounting.items()):
+    for position, (name, switches) in enumerate(study.accounting.items()):
         if switches is None:
             if name not in PRESETS:
-                raise study.source.error(("accounting", number), f"unknown accounting {name!r}; {allowed(name, PRESETS)}, or switches by name")
+                raise study.source.error(
+                    ("accounting", position),
+                    f"unknown accounting {name!r}; {allowed(name, PRESETS)}, or switches by name",
+                )
             found[name] = PRESETS[name]
             continue
         for switch in switches:
             if switch not in SWITCHES:
-                raise study.source.error(("accounting", name, switch), f"unknown switch {switch!r}; {allowed(switch, SWITCHES)}")
+                raise study.source.error(
+                    ("accounting", name, switch), f"unknown switch {switch!r}; {allowed(switch, SWITCHES)}"
+                )
         found[name] = Accounting(name, **switches)
     return found
 
@@ -74,18 +81,21 @@ def with_settings(study: Study, settings: Sequence[str]) -> Study:
         design = designs[name]
         if parameter in design.mapping.options:
             if value not in design.mapping.options[parameter]:
-                raise SpecError(f"--set {text}: {parameter} has no choice {value!r}; {allowed(value, design.mapping.options[parameter])}")
+                raise SpecError(
+                    f"--set {text}: {parameter} has no choice {value!r}; {allowed(value, design.mapping.options[parameter])}"
+                )
             designs[name] = replace(design, options={**design.options, parameter: value})
             continue
         known = design.parameter_names() | set(design.mapping.options)
         if parameter not in known:
             raise SpecError(f"--set {text}: {name} has no parameter {parameter!r}; {allowed(parameter, known)}")
         try:
-            located = locate(value, source, (parameter,))
-            located.quantity({})
-        except SpecError as error:
-            raise SpecError(*(f"--set {text}: {line.partition(': ')[2]}" for line in error.lines)) from None
-        designs[name] = replace(design, parameters={**design.parameters, parameter: located})
+            number(value)
+        except QuantityError as error:
+            raise SpecError(f"--set {text}: {error}") from None
+        designs[name] = replace(
+            design, parameters={**design.parameters, parameter: locate(value, source, (parameter,))}
+        )
     return replace(study, designs=designs)
 
 
@@ -111,35 +121,48 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None) 
     return StudyResult(study, joined, pd.concat(breakdowns, ignore_index=True))
 
 
-def _price_design(study: Study, design: Design, points: Sequence[Point], accounting: Accounting) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _price_design(
+    study: Study, design: Design, points: Sequence[Point], accounting: Accounting
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Totals and Einsums of a design at every point, in the order of the points."""
     chosen = [_choices(design, point) for point in points]
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
-    for number, (options, _) in enumerate(chosen):
-        groups.setdefault(tuple(sorted(options.items())), []).append(number)
+    for place, (options, _) in enumerate(chosen):
+        groups.setdefault(tuple(sorted(options.items())), []).append(place)
     frames, breakdowns = [], []
-    for options, members in groups.items():
-        given = [_parameters(study, design, points[number], chosen[number][1]) for number in members]
-        together = {name: Quantity(np.array([values[name].value for values in given]), given[0][name].dimension) for name in given[0]}
-        result = evaluate(design.architecture, design.workload, design.mapping, together, dict(options), accounting)
+    for picked, members in groups.items():
+        given = [_parameters(study, design, points[place], chosen[place][1]) for place in members]
+        together = {
+            name: Quantity(np.array([values[name].value for values in given]), given[0][name].dimension)
+            for name in given[0]
+        }
+        result = evaluate(design.architecture, design.workload, design.mapping, together, dict(picked), accounting)
         if not np.all(result.feasible):
-            _explain(design, points, members, given, dict(options), accounting, result)
-        axes = _axis_columns([points[number] for number in members])
+            _explain(design, points, members, given, dict(picked), accounting, result)
+        axes = _axis_columns([points[place] for place in members])
         frame = result.to_frame()
         breakdown = result.to_frame(by="einsum")
         at = breakdown.pop("point").to_numpy()
         for position, (name, values) in enumerate(axes.items()):
             frame.insert(position, name, values)
-            breakdown.insert(position, name, [values[where] for where in at])
+            breakdown.insert(position, name, np.asarray(values)[at])
         frame.index = pd.Index(members)
         breakdown.index = pd.Index(np.array(members)[at])
         frames.append(frame)
         breakdowns.append(breakdown)
-    return pd.concat(frames).sort_index(kind="stable").reset_index(drop=True), pd.concat(breakdowns).sort_index(kind="stable").reset_index(drop=True)
+    return pd.concat(frames).sort_index(kind="stable").reset_index(drop=True), pd.concat(breakdowns).sort_index(
+        kind="stable"
+    ).reset_index(drop=True)
 
 
 def _explain(
-    design: Design, points: Sequence[Point], members: Sequence[int], given: Sequence[Mapping[str, Quantity]], options: dict[str, str], accounting: Accounting, result: Result
+    design: Design,
+    points: Sequence[Point],
+    members: Sequence[int],
+    given: Sequence[Mapping[str, Quantity]],
+    options: dict[str, str],
+    accounting: Accounting,
+    result: Result,
 ) -> None:
     """Raise the error of the first point that cannot exist, with its name."""
     first = int(np.argmin(np.broadcast_to(result.feasible, (len(members),))))
@@ -174,7 +197,13 @@ def _parameters(study: Study, design: Design, point: Point, chosen: Mapping[str,
     known = design.parameter_names()
     given: dict[str, Quantity] = {}
     if MODEL_AXIS in point.values:
-        given.update({name: value.quantity({}) for name, value in study.models[point.values[MODEL_AXIS]].items() if name in known})
+        given.update(
+            {
+                name: value.quantity({})
+                for name, value in study.models[point.values[MODEL_AXIS]].items()
+                if name in known
+            }
+        )
     for name, text in chosen.items():
         given[name] = locate(text, study.source, (name,)).quantity({})
     given.update({axis: value for axis, value in point.values.items() if axis in known and axis != MODEL_AXIS})
@@ -190,5 +219,7 @@ def _axis_columns(points: Sequence[Point]) -> dict[str, list[Any]]:
             columns[axis] = [point.values[axis] for point in points]
             continue
         suffix, size = COLUMN_UNITS.get(value.dimension, ("", 1))
-        columns[axis + suffix] = [point.values[axis].value if size == 1 else point.values[axis].value / size for point in points]
+        columns[axis + suffix] = [
+            point.values[axis].value if size == 1 else point.values[axis].value / size for point in points
+        ]
     return columns

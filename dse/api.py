@@ -1,0 +1,87 @@
+"""The Python interface behind `import dse`: specs by name or object, plain numbers or text for parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dse.model.accounting import PRESETS, Accounting
+from dse.model.evaluate import evaluate as _evaluate
+from dse.model.result import Result
+from dse.specs.architecture import Architecture
+from dse.specs.library import default_mapping, load_architecture, load_mapping, load_models, load_workload
+from dse.specs.mapping import Mapping as MappingSpec
+from dse.specs.quantity import QuantityError, number
+from dse.specs.source import SpecError, allowed
+from dse.specs.study import load_study
+from dse.specs.workload import Workload
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def evaluate(
+    architecture: str | Architecture,
+    workload: str | Workload,
+    *,
+    mapping: str | MappingSpec | None = None,
+    model: str | None = None,
+    accounting: str | Accounting = "corrected",
+    **parameters: Any,
+) -> Result:
+    """Price a workload on an architecture under a mapping.
+
+    Specs are shipped names, paths or loaded objects; the default mapping is the shipped one for the two. `model` fills
+    in workload parameters (`dse list models`). Every other keyword sets a parameter of the three, or an option of the
+    mapping: text with a unit ("16 MiB", "64K"), a plain number, or an array with one entry per design point (in bits,
+    bits per second or Hz where the parameter has a unit).
+
+    Returns a Result: `.latency_s`, `.energy_pj`, `.dram_bytes`, `.area_um2`, `.to_frame(by=...)`, each of the shape of
+    the design points. Raises SpecError for wrong input.
+
+    >>> round(evaluate("fusemax", "attention_1pass", model="BERT", seq_len="64K").latency_s, 3)
+    7.403
+    """
+    arch = load_architecture(architecture) if isinstance(architecture, str) else architecture
+    work = load_workload(workload) if isinstance(workload, str) else workload
+    chosen = mapping if mapping is not None else default_mapping(arch.name, work.name)
+    plan = load_mapping(chosen) if isinstance(chosen, str) else chosen
+    if isinstance(accounting, str):
+        if accounting not in PRESETS:
+            raise SpecError(f"unknown accounting {accounting!r}; {allowed(accounting, PRESETS)}")
+        accounting = PRESETS[accounting]
+    given: dict[str, Any] = dict(_model_parameters(model, work))
+    choices: dict[str, str] = {}
+    for name, value in parameters.items():
+        if name in plan.options:
+            choices[name] = str(value)
+            continue
+        try:
+            given[name] = number(value) if isinstance(value, str) else value
+        except QuantityError as error:
+            raise SpecError(f"{name}: {error}") from None
+    return _evaluate(arch, work, plan, given, choices, accounting)
+
+
+def run_study(study: str, **overrides: Any) -> pd.DataFrame:
+    """Run a study by name or path and return its results, one row per accounting, design and point.
+
+    Each override is `DESIGN__PARAMETER=VALUE`, e.g. `flat__lanes=1024`. Raises SpecError for wrong input.
+    """
+    from dse.studies.run import run_study as price
+    from dse.studies.run import with_settings
+
+    settings = [f"{name.replace('__', '.', 1)}={value}" for name, value in overrides.items()]
+    return price(with_settings(load_study(study), settings)).frame
+
+
+def _model_parameters(model: str | None, workload: Workload) -> Mapping[str, Any]:
+    if model is None:
+        return {}
+    models = load_models()
+    if model not in models:
+        raise SpecError(f"unknown model {model!r}; {allowed(model, models)}")
+    return {name: located.quantity({}) for name, located in models[model].items() if name in workload.parameters}
+
+
+__all__ = ["evaluate", "load_architecture", "load_mapping", "load_study", "load_workload", "run_study"]

@@ -1,0 +1,255 @@
+"""The command line: parses, calls, prints. Exit 0 done, 1 the work failed, 2 the input is wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+app = typer.Typer(
+    help="Analytical design-space exploration for tensor accelerators: what a cascade of Einsums costs on an accelerator under a mapping.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Format = Annotated[str, typer.Option("--format", help="How to print: table, csv or json.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PARAMETER=VALUE", help="Set a parameter or an option of the mapping; repeat for more."
+    ),
+]
+
+
+def main() -> None:
+    """Run the command line; turns wrong input into lines on stderr and exit code 2, never into a traceback."""
+    try:
+        app(standalone_mode=False)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        print("stopped; nothing was half written", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        code = _report(error)
+        if code is None:
+            raise
+        sys.exit(code)
+
+
+def _report(error: Exception) -> int | None:
+    """Print an error that a person can act on and give its exit code; None for one that is ours."""
+    from dse.specs.source import SpecError
+
+    if isinstance(error, SpecError):
+        for line in error.lines:
+            print(line, file=sys.stderr)
+        return 2
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        context = getattr(error, "ctx", None)
+        usage = f" (see '{context.command_path} --help')" if context else ""
+        print(f"{error.format_message()}{usage}", file=sys.stderr)
+        return 2
+    return None
+
+
+@app.command()
+def run(
+    study: Annotated[str, typer.Argument(help="A shipped study (dse list studies) or a path to a study file.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="DIR", help="Folder for the results; default results/STUDY."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="DESIGN.PARAMETER=VALUE", help="Set a design's parameter; repeat for more."),
+    ] = None,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the study's figures.")] = True,
+    form: Format = "table",
+) -> None:
+    """Run a study: price every design at every point; write results.csv, breakdown.csv, figures and run.yaml."""
+    _check_format(form)
+    from dse.specs.study import load_study
+    from dse.studies.output import write_results
+    from dse.studies.run import run_study, with_settings
+    from dse.studies.summary import summarize, summarize_area
+
+    loaded = with_settings(load_study(study), settings or [])
+    folder = output or Path("results") / loaded.name
+    steps = len(loaded.designs) * len(loaded.accounting) + (len(loaded.figures) if figures else 0)
+    with _progress(loaded.name, steps) as advance:
+        result = run_study(loaded, advance)
+
+        def draw(scratch: Path) -> None:
+            from dse.report.figures import draw_figures
+
+            draw_figures(result, scratch, advance)
+
+        write_results(result, folder, draw if figures and loaded.figures else None, {"set": settings or []})
+    summary = summarize(loaded, result.frame)
+    if len(summary):
+        _print(summary, form, "Means over the points: speedup and energy relative to the baseline")
+    if form == "table":
+        area = summarize_area(result.frame)
+        if len(area):
+            _print(area, form, "Chip area")
+        print(f"{len(result.frame)} rows: {folder / 'results.csv'}")
+
+
+@app.command()
+def evaluate(
+    architecture: Annotated[str, typer.Argument(help="A shipped architecture (dse list archs) or a path.")],
+    workload: Annotated[str, typer.Argument(help="A shipped workload (dse list workloads) or a path.")],
+    mapping: Annotated[
+        str | None, typer.Option("--mapping", help="A shipped mapping or a path; default: the one for the two.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Take parameters from a model (dse list models).")
+    ] = None,
+    seq_len: Annotated[str | None, typer.Option("--seq-len", help="Sequence length, e.g. 64K.")] = None,
+    settings: Settings = None,
+    by: Annotated[str | None, typer.Option("--by", help="Open the cost by einsum, component or action.")] = None,
+    accounting: Annotated[str, typer.Option("--accounting", help="published or corrected.")] = "corrected",
+    form: Format = "table",
+) -> None:
+    """Price one design point; --by opens it by Einsum, component or action."""
+    _check_format(form)
+    from dse.api import evaluate as evaluate_point
+    from dse.model.result import GROUPINGS
+    from dse.specs.source import SpecError, allowed
+
+    if by is not None and by not in GROUPINGS:
+        raise SpecError(f"--by: unknown grouping {by!r}; {allowed(by, GROUPINGS)}")
+    given = dict(_setting(text) for text in settings or [])
+    if seq_len is not None:
+        given["seq_len"] = seq_len
+    result = evaluate_point(architecture, workload, mapping=mapping, model=model, accounting=accounting, **given)
+    frame = result.to_frame(by)
+    if form != "table":
+        _print(frame, form)
+        return
+    if by is not None:
+        _print(frame, form, f"{architecture}, {workload}: by {by}")
+    import pandas as pd
+
+    totals = result.to_frame()
+    _print(pd.DataFrame({"total": totals.columns, "value": totals.iloc[0].to_numpy()}), form)
+    for note in result.notes():
+        print(note)
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(help="archs, mappings, workloads, studies or models; default all.")
+    ] = None,
+    form: Format = "table",
+) -> None:
+    """List what ships: names to use with the other commands."""
+    _check_format(form)
+    import pandas as pd
+
+    from dse.specs.catalogue import catalogue
+
+    _print(pd.DataFrame(catalogue(kind)), form)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A shipped architecture, mapping, workload, study or model.")],
+) -> None:
+    """Print a shipped spec as it is written; redirect it to a file to start your own."""
+    from dse.specs.catalogue import text_of
+
+    print(text_of(name), end="")
+
+
+@app.command()
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Spec files: architectures, mappings, workloads, studies.")],
+) -> None:
+    """Check spec files without running anything; prints a line for each fault."""
+    from dse.specs.source import SpecError
+    from dse.studies.check import check_file
+
+    faults: list[str] = []
+    for path in files:
+        try:
+            print(f"{path}: {check_file(path)}")
+        except SpecError as error:
+            faults.extend(error.lines)
+    if faults:
+        raise SpecError(*faults)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    from dse.specs.source import SpecError
+
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise SpecError(f"--set {text}: expected PARAMETER=VALUE, e.g. rows=128")
+    return name.strip(), value.strip()
+
+
+def _check_format(form: str) -> None:
+    from dse.report.tables import FORMATS
+    from dse.specs.source import SpecError, allowed
+
+    if form not in FORMATS:
+        raise SpecError(f"--format: unknown format {form!r}; {allowed(form, FORMATS)}")
+
+
+def _print(frame: pd.DataFrame, form: str, title: str = "") -> None:
+    from dse.report.tables import as_table, as_text
+
+    if form != "table":
+        print(as_text(frame, form), end="")
+        return
+    from rich.console import Console
+
+    console = Console()
+    table: Any = as_table(frame)
+    if not console.is_terminal:
+        console = Console(
+            width=max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)
+        )
+    if title:
+        console.print(title, highlight=False)
+    console.print(table)
+
+
+@contextmanager
+def _progress(name: str, steps: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr for a person who watches; nothing where stderr is a file."""
+    if not sys.stderr.isatty():
+        yield lambda step: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.fields[study]}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=steps, study=name)
+        yield lambda step: bar.update(task, advance=1, description=step)
+
+
+if __name__ == "__main__":
+    main()

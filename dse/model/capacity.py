@@ -1,0 +1,114 @@
+"""What each memory holds at once, against what it has: tiles of bound Einsums, refused or spilled where they overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dse.model.einsum_nest import BoundEinsum, Job
+from dse.model.feasibility import Feasibility
+from dse.model.nest import extents, hull, product
+from dse.specs.quantity import INFORMATION, Quantity
+from dse.specs.source import Key, SpecError
+
+
+def held_tiles(
+    job: Job, einsums: Mapping[str, BoundEinsum], only: str | None = None
+) -> list[dict[str, dict[str, Any]]]:
+    """Elements that one instance of a memory holds, as memory -> tensor -> elements; one entry per time to check.
+
+    A unit's innermost memory holds the operands of an Einsum at a time; any other holds the tiles of all Einsums of a
+    phase: a tensor that several use once, and of tensors that share space the largest. `only` looks at one memory.
+    """
+    home = {tensor: group[0] for group in job.plan.share_space for tensor in group}
+    times: list[dict[str, dict[str, Any]]] = []
+    for phase in job.plan.phases:
+        together: dict[str, dict[str, Any]] = {}
+        for name in phase.einsums:
+            bound = einsums[name]
+            for depth, memory in enumerate(bound.unit.memories):
+                if only not in (None, memory) or job.hardware.memories[memory].capacity_bits is None:
+                    continue
+                tiles = _tiles(bound, depth)
+                if depth == len(bound.unit.memories) - 1:
+                    times.append({memory: tiles})
+                    continue
+                above = product(
+                    size for fanout in job.hardware.fanouts[bound.unit.name][:depth] for size in fanout.values()
+                )
+                share = above / job.hardware.memories[memory].instances
+                held = together.setdefault(memory, {})
+                for tensor, size in tiles.items():
+                    place = home.get(tensor, tensor)
+                    held[place] = np.maximum(held.get(place, 0), size * share)
+        times.append(together)
+    return times
+
+
+def _tiles(bound: BoundEinsum, depth: int) -> dict[str, Any]:
+    """Elements of the tile that one instance of a level keeps of each tensor."""
+    inside = extents(bound.levels[depth:])
+    sizes: dict[str, Any] = {}
+    for operand in bound.operands:
+        if operand.keeps[depth]:
+            tensor, size = bound.tensors[operand.name], product(hull(operand, inside))
+            sizes[tensor] = np.maximum(sizes[tensor], size) if tensor in sizes else size
+    return sizes
+
+
+def room(job: Job, memory: str, values: Mapping[str, Quantity]) -> Any:
+    """Elements that the mapping may keep in one instance of a memory (infinite where it has no bound)."""
+    if memory in job.plan.capacity:
+        bits = job.plan.capacity[memory].size(values, INFORMATION)
+    else:
+        bits = job.hardware.memories[memory].capacity_bits
+    return np.inf if bits is None else bits / job.workload.word_bits()
+
+
+def overflow_share(job: Job, einsums: Mapping[str, BoundEinsum], memory: str, values: Mapping[str, Quantity]) -> Any:
+    """Of what a memory is to hold, the largest share over all phases that it cannot: 0 where all fits."""
+    needs = [sum(held[memory].values()) for held in held_tiles(job, einsums, memory) if held.get(memory)]
+    share: Any = 0.0
+    for need in needs:
+        share = np.maximum(share, 1 - room(job, memory, values) / need)
+    return share if np.ndim(share) else float(share)
+
+
+def check_capacities(
+    job: Job, einsums: Mapping[str, BoundEinsum], values: Mapping[str, Quantity], feasibility: Feasibility
+) -> None:
+    """Refuse tiles that do not fit, by how much; memories that spill or are `unchecked` are passed over."""
+    skipped = {*job.plan.unchecked, *(spill.memory for spill in job.plan.spills)}
+    for held in held_tiles(job, einsums):
+        for memory, tensors in held.items():
+            has = room(job, memory, values)
+            if memory in skipped or has is np.inf or not tensors:
+                continue
+            need = sum(tensors.values())
+            feasibility.require(
+                lambda: need <= has,
+                lambda: overflow_error(
+                    job,
+                    ("einsums",),
+                    memory,
+                    need,
+                    has,
+                    ", ".join(f"{tensor} {size_in_bytes(job, size)}" for tensor, size in tensors.items()),
+                ),
+            )
+
+
+def overflow_error(job: Job, key: Key, memory: str, need: Any, has: Any, what: str) -> SpecError:
+    """Says which memory overflows, by how much, and what is to be in it."""
+    return job.plan.source.error(
+        key,
+        f"{memory} needs {size_in_bytes(job, need)} for {what}; has {size_in_bytes(job, has)}: "
+        f"{size_in_bytes(job, need - has)} too many",
+    )
+
+
+def size_in_bytes(job: Job, elements: Any) -> str:
+    """A number of elements as bytes."""
+    return f"{float(np.max(elements)) * job.workload.word_bits() / 8:,.0f} B"

@@ -1,0 +1,218 @@
+"""One Einsum, its mapping and the sizes of all ranks -> a loop nest with operands, and what an operation costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dse.cascade.cascade import is_shifted, rank_of
+from dse.cascade.einsum import Access, Einsum
+from dse.model.feasibility import Feasibility, indivisible, whole_number
+from dse.model.nest import Level, Loop, Operand, product
+from dse.specs.architecture import Hardware, UnitSpec, operation_name
+from dse.specs.mapping import EinsumPlan, LoopToken, Plan
+from dse.specs.quantity import COUNT, Quantity
+from dse.specs.workload import Workload
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be bound: a workload, hardware and a plan whose names were checked."""
+
+    workload: Workload
+    hardware: Hardware
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class BoundEinsum:
+    """An Einsum with its nest: one level per memory of its unit's path, and what an operation of it costs.
+
+    `tensors` gives the tensor behind each operand's name; `actions` the component actions of an operation.
+    """
+
+    einsum: Einsum
+    unit: UnitSpec
+    levels: tuple[Level, ...]
+    operands: tuple[Operand, ...]
+    tensors: Mapping[str, str]
+    actions: Mapping[str, Any]
+    cycles_per_operation: Any
+
+    @property
+    def name(self) -> str:
+        """The Einsum's name."""
+        return self.einsum.name
+
+
+def bind_einsums(job: Job, values: Mapping[str, Quantity], feasibility: Feasibility) -> dict[str, BoundEinsum]:
+    """Every Einsum that computes, by name in the cascade's order, where parameters have `values`. Raises SpecError."""
+    shapes = job.workload.shapes(values)
+    for rank, parts in job.workload.cascade.partition.items():
+        inner = product(shapes[part] for part in parts[1:])
+        feasibility.require(
+            lambda: shapes[rank] % inner == 0,
+            lambda: job.plan.source.error(
+                ("parameters", parts[-1]), indivisible(shapes[rank], inner, rank, " x ".join(parts[1:]))
+            ),
+        )
+    binder = _Binder(job, values, shapes, feasibility, {})
+    return {einsum.name: binder.bind(einsum) for einsum in job.workload.cascade.computed}
+
+
+@dataclass(frozen=True)
+class _Binder:
+    """What binding an Einsum reads. `rests` holds what loops over a rank leave, by variable and factors: Einsums that
+    share loops are worked out once."""
+
+    job: Job
+    values: Mapping[str, Quantity]
+    shapes: Mapping[str, Any]
+    feasibility: Feasibility
+    rests: dict[tuple[str, ...], Any]
+
+    def bind(self, einsum: Einsum) -> BoundEinsum:
+        plan, hardware = self.job.plan, self.job.hardware
+        own = plan.einsums[einsum.name]
+        unit = hardware.architecture.units[own.unit]
+        temporal = [
+            [*(t for t in plan.loops.get(memory, ()) if t.variable in einsum.variables), *own.loops.get(memory, ())]
+            for memory in unit.memories
+        ]
+        spatial = [[token for axis in fanout for token in own.spatial.get(axis, ())] for _, fanout in unit.path]
+        bounds = self.bounds(einsum, [token for group in (*temporal, *spatial) for token in group])
+        if self.feasibility.checked:
+            self.check_fanouts(own, unit, bounds)
+
+        def loops(tokens: Sequence[LoopToken]) -> tuple[Loop, ...]:
+            return tuple(Loop(token.variable, bounds[id(token)]) for token in tokens)
+
+        levels = tuple(
+            Level(memory, loops(outer), loops(across))
+            for memory, outer, across in zip(unit.memories, temporal, spatial, strict=True)
+        )
+        operands, tensors = self.operands(einsum, own, unit)
+        actions, cycles = self.operation_cost(einsum, unit) if self.feasibility.checked else ({}, 1)
+        return BoundEinsum(einsum, unit, levels, operands, tensors, actions, cycles)
+
+    def check_fanouts(self, own: EinsumPlan, unit: UnitSpec, bounds: Mapping[int, Any]) -> None:
+        for axis, tokens in own.spatial.items():
+            size = self.job.hardware.fanouts[unit.name][unit.axes[axis]][axis]
+            used = product(bounds[id(token)] for token in tokens)
+            self.feasibility.require(
+                lambda: used <= size,
+                lambda: self.job.plan.source.error(
+                    ("einsums", own.name, "spatial", axis),
+                    f"{own.name}: spatial factor {used} on axis {axis!r} of {unit.name}, which has {size}",
+                ),
+            )
+
+    def bounds(self, einsum: Einsum, tokens: Sequence[LoopToken]) -> dict[int, Any]:
+        """The bound of each loop token, by identity; the one without a factor takes the rest of its rank."""
+        bounds: dict[int, Any] = {}
+        for variable in einsum.variables:
+            mine = [token for token in tokens if token.variable == variable]
+            rest = [token for token in mine if token.factor is None]
+            if len(rest) > 1:
+                raise self.job.plan.source.error(
+                    rest[1].key,
+                    f"{einsum.name}: two loops over {variable!r} without a factor; "
+                    f"give all but one a factor, as {variable}:4",
+                )
+            factors = {}
+            for token in mine:
+                if token.factor is not None:
+                    bounds[id(token)] = whole_number(token.factor, self.values, self.feasibility)
+                    factors[id(token)] = token.factor.expression.text
+            pattern = (variable, str(len(rest)), *sorted(factors.values()))
+            if pattern not in self.rests:
+                covered = product(bounds[token] for token in factors)
+                key = mine[0].key if mine else ("einsums", einsum.name)
+                self.rests[pattern] = self.rest(einsum.name, variable, covered, key, exists=bool(rest))
+            if rest:
+                bounds[id(rest[0])] = self.rests[pattern]
+        return bounds
+
+    def rest(self, einsum: str, variable: str, covered: Any, key: Any, *, exists: bool) -> Any:
+        """What loops with factors leave of a rank, at least 1: it must come out whole, and as 1 where no loop takes it."""
+        rank, size, source = rank_of(variable), self.shapes[rank_of(variable)], self.job.plan.source
+        if not exists:
+            self.feasibility.require(
+                lambda: covered == size,
+                lambda: source.error(
+                    key,
+                    f"{einsum}: its loops over {variable!r} cover {covered} of {rank} = {size}; "
+                    f"add a loop {variable!r}, which takes the rest",
+                ),
+            )
+            return 1
+        left = size // covered
+        self.feasibility.require(
+            lambda: left * covered == size,
+            lambda: source.error(
+                key, indivisible(size, covered, rank, f"the other loops of {einsum} over {variable!r}")
+            ),
+        )
+        return np.maximum(left, 1) if isinstance(left, np.ndarray) else max(left, 1)
+
+    def operands(self, einsum: Einsum, own: EinsumPlan, unit: UnitSpec) -> tuple[tuple[Operand, ...], dict[str, str]]:
+        operands: list[Operand] = []
+        tensors: dict[str, str] = {}
+        for access, is_output in [*((access, False) for access in einsum.inputs), (einsum.output, True)]:
+            name = self.operand_name(access, tensors)
+            keeps = tuple(
+                access.tensor in own.keep.get(memory, (access.tensor,) if memory == unit.memories[-1] else ())
+                for memory in unit.memories
+            )
+            self.check_keeps(einsum.name, access.tensor, keeps, unit)
+            summed = own.accumulate_over if is_output else ()
+            indices = tuple(
+                tuple(
+                    (variable, scale.evaluate(self.shapes)) for variable, scale in index.terms if variable not in summed
+                )
+                for index in access.indices
+            )
+            operands.append(Operand(name, indices, is_output, keeps))
+            tensors[name] = access.tensor
+        return tuple(operands), tensors
+
+    def operand_name(self, access: Access, taken: Mapping[str, str]) -> str:
+        """The tensor, with the index that an iteration is about to make (`RM[m1+1]`), or all of it to tell two apart."""
+        name = access.tensor
+        if is_shifted(access, self.job.workload.cascade.iterative):
+            name += f"[{next(str(index) for index in access.indices if index.offset)}]"
+        return str(access) if name in taken else name
+
+    def check_keeps(self, einsum: str, tensor: str, keeps: Sequence[bool], unit: UnitSpec) -> None:
+        key = ("einsums", einsum, "keep")
+        if not any(keeps):
+            raise self.job.plan.source.error(
+                key, f"{einsum}: tensor {tensor} is kept nowhere; keep it in one of {', '.join(unit.memories)}"
+            )
+        if not keeps[0] and tensor in self.job.workload.cascade.external:
+            raise self.job.plan.source.error(
+                key, f"{einsum}: {tensor} enters or leaves {self.job.workload.name}, so {unit.memories[0]} must keep it"
+            )
+
+    def operation_cost(self, einsum: Einsum, unit: UnitSpec) -> tuple[dict[str, Any], Any]:
+        """Component actions and cycles of an operation: the unit's entry for all its operators, else for each in turn."""
+        operators = einsum.operators
+        parts = [operators] if operators in unit.operations else [(operator,) for operator in operators]
+        values = self.job.hardware.values
+        actions: dict[str, Any] = {}
+        cycles: Any = 0
+        for part in parts:
+            cost = unit.operations.get(part)
+            if cost is None:
+                known = ", ".join(operation_name(operation) for operation in unit.operations)
+                raise self.job.plan.source.error(
+                    ("einsums", einsum.name, "unit"),
+                    f"{unit.name} has no op {operation_name(operators)!r}, which {einsum.name} needs; it has {known}",
+                )
+            for action, count in cost.actions.items():
+                actions[action] = actions.get(action, 0) + count.positive(values, COUNT)
+            cycles = cycles + (1 if cost.cycles is None else cost.cycles.positive(values, COUNT))
+        return actions, cycles

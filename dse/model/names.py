@@ -1,0 +1,101 @@
+"""Refuses a mapping that names what its workload and architecture do not have, before any size is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dse.cascade.einsum import Einsum
+from dse.specs.architecture import Architecture, UnitSpec
+from dse.specs.mapping import EinsumPlan, LargestDivisor, Overflow, Plan
+from dse.specs.source import Key, allowed
+from dse.specs.workload import Workload
+
+
+def check_names(workload: Workload, architecture: Architecture, plan: Plan) -> None:
+    """Check every Einsum, unit, memory, axis, tensor, rank variable and action that a plan names. Raises SpecError."""
+    computed = {einsum.name: einsum for einsum in workload.cascade.computed}
+    for name, own in plan.einsums.items():
+        _known(plan, name, computed, ("einsums", name), f"Einsum of {workload.name}")
+        _known(plan, own.unit, architecture.units, ("einsums", name, "unit"), "unit")
+        _check_einsum(plan, own, computed[name], architecture.units[own.unit])
+    for name in computed:
+        if name not in plan.einsums:
+            raise plan.source.error(("einsums",), f"Einsum {name} of {workload.name} is not mapped")
+    variables = {variable for einsum in computed.values() for variable in einsum.variables}
+    for memory, tokens in plan.loops.items():
+        _known(plan, memory, architecture.memories, ("loops", memory), "memory")
+        for token in tokens:
+            _known(plan, token.variable, variables, token.key, "rank variable")
+    _check_storage(plan, architecture, computed.values())
+    for name, what in plan.uncharged.items():
+        _known(plan, name, computed, ("uncharged", name), "Einsum")
+        unit = architecture.units[plan.einsums[name].unit]
+        actions = {action for operation in unit.operations.values() for action in operation.actions}
+        for item in what:
+            _known(plan, item, {*architecture.memories, *actions}, ("uncharged", name), "memory or action")
+    _check_phases(plan, architecture, computed)
+
+
+def _check_einsum(plan: Plan, own: EinsumPlan, einsum: Einsum, unit: UnitSpec) -> None:
+    key: Key = ("einsums", own.name)
+    tensors = {access.tensor for access in (einsum.output, *einsum.inputs)}
+    for section, memories in (("loops", list(own.loops)), ("keep", list(own.keep))):
+        for memory in memories:
+            _known(plan, memory, unit.memories, (*key, section, memory), f"memory on the path of {unit.name}")
+    for memory, kept in own.keep.items():
+        for number, tensor in enumerate(kept):
+            _known(plan, tensor, tensors, (*key, "keep", memory, number), f"tensor of {own.name}")
+    for axis in own.spatial:
+        _known(plan, axis, unit.axes, (*key, "spatial", axis), f"axis of {unit.name}")
+    for tokens in (*own.loops.values(), *own.spatial.values()):
+        for token in tokens:
+            _known(plan, token.variable, einsum.variables, token.key, f"rank variable of {own.name}")
+    for variable in own.accumulate_over:
+        _known(plan, variable, einsum.output.variables, (*key, "accumulate_over"), f"rank variable of {einsum.output}")
+
+
+def _check_storage(plan: Plan, architecture: Architecture, einsums: Iterable[Einsum]) -> None:
+    tensors = {access.tensor for einsum in einsums for access in (einsum.output, *einsum.inputs)}
+    for memory in plan.capacity:
+        _known(plan, memory, architecture.memories, ("capacity", memory), "memory")
+    for number, memory in enumerate(plan.unchecked):
+        _known(plan, memory, architecture.memories, ("unchecked", number), "memory")
+    for number, group in enumerate(plan.share_space):
+        for tensor in group:
+            _known(plan, tensor, tensors, ("share_space", number), "tensor")
+    for spill in plan.spills:
+        _known(plan, spill.memory, architecture.memories, (*spill.key, "memory"), "memory")
+        for tensor in spill.tensors:
+            _known(plan, tensor, tensors, (*spill.key, "tensors"), "tensor")
+    for value in plan.parameters.values():
+        if isinstance(value, LargestDivisor):
+            _known(plan, value.fits, architecture.memories, (*value.key, "fits"), "memory")
+        elif isinstance(value, Overflow):
+            _known(plan, value.of, architecture.memories, (*value.key, "overflow_of"), "memory")
+    for name in plan.hardware:
+        _known(plan, name, architecture.parameters, ("set", name), f"parameter of {architecture.name}")
+
+
+def _check_phases(plan: Plan, architecture: Architecture, computed: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for phase in plan.phases:
+        for step in phase.steps:
+            for unit, names in step.work.items():
+                key: Key = (*step.key, unit)
+                _known(plan, unit, [*architecture.units, "stall"], key, "unit")
+                for name in names:
+                    _known(plan, name, plan.einsums, key, "Einsum")
+                    if name in seen:
+                        raise plan.source.error(key, f"{name} is scheduled twice")
+                    if plan.einsums[name].unit != unit:
+                        raise plan.source.error(key, f"{name} runs on {plan.einsums[name].unit}, not on {unit}")
+                    seen.add(name)
+    for name in computed:
+        if name not in seen:
+            raise plan.source.error(("phases",), f"{name} is in no phase's steps")
+
+
+def _known(plan: Plan, name: str, names: Iterable[str], key: Key, what: str) -> None:
+    known = list(names)
+    if name not in known:
+        raise plan.source.error(key, f"unknown {what}: {name!r}; {allowed(name, known)}")
