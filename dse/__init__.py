@@ -1,12 +1,14 @@
 """Analytical design-space exploration for tensor accelerators.
 
-import dse
+    import dse
 
-dse.load_workload("attention_1pass")                      # what is computed: a cascade of Einsums
-dse.load_architecture("fusemax")                          # on what
-dse.load_mapping("fusemax")                               # how
-dse.evaluate("fusemax", "attention_1pass", seq_len="64K") # what it costs -> Result
-dse.run_study("fusemax_attention")                        # a sweep -> DataFrame
+    dse.load_workload("mine.yaml")  # what is computed: a cascade of Einsums
+    dse.load_architecture("chip.yaml")  # on what
+    dse.load_mapping("chip.mapping.yaml")  # how
+    dse.evaluate("chip.yaml", "mine.yaml", mapping="chip.mapping.yaml", seq_len="64K")  # what it costs -> Result
+    dse.run_study("sweep.yaml")  # a sweep -> DataFrame
+
+Shipped specs go by name instead of path: `dse list` shows them.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def evaluate(
     Returns a Result: `.latency_s`, `.energy_pj`, `.dram_bytes`, `.area_um2`, `.to_frame(by=...)`, each of the shape of
     the design points. Raises SpecError for wrong input.
 
-    >>> round(evaluate("fusemax", "attention_1pass", model="BERT", seq_len="64K").latency_s, 3)
-    7.403
+    >>> result = evaluate("chip.yaml", "mine.yaml", mapping="chip.mapping.yaml", buffer="8 MiB")  # doctest: +SKIP
+    >>> result.to_frame(by="component")  # doctest: +SKIP
     """
     arch = load_architecture(architecture) if isinstance(architecture, str) else architecture
     work = load_workload(workload) if isinstance(workload, str) else workload

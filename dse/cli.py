@@ -98,7 +98,7 @@ def run(
             draw_figures(result, scratch, advance)
 
         write_results(result, folder, draw if figures and loaded.figures else None, {"set": settings or []})
-    summary = summarize(loaded, result.frame)
+    summary = summarize(result)
     if len(summary):
         _print(summary, form, "Means over the points: speedup and energy relative to the baseline")
     if form == "table":

@@ -1,6 +1,6 @@
 """The extended Einsum as data: what the parser fills and everything else reads.
 
-Source of the notation: Odemuyiwa et al., "The EDGE Language", 2024, and Nayak et al., "FuseMax", MICRO 2024, section II.
+Source of the notation: Odemuyiwa et al., "The EDGE Language", 2024, and Nayak et al., MICRO 2024, section II.
 """
 
 from __future__ import annotations

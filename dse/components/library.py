@@ -1,8 +1,8 @@
 """Component classes: what an architecture names, and the energy per action and area that follow from its attributes.
 
 Given widths and capacities in bits, depths in words; returned energies in pJ and areas in um2, at 45 nm. Arrays broadcast.
-Source of the closed forms: Accelergy's Aladdin, NeuroSim and CACTI plug-ins as the FuseMax evaluation configures them
-(Nayak et al., MICRO 2024, section VI); of the tables: see `data/`.
+Source of the closed forms: Accelergy's Aladdin, NeuroSim and CACTI plug-ins as Nayak et al. configure them (MICRO
+2024, section VI); of the tables: see `data/`.
 """
 
 from __future__ import annotations

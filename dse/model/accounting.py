@@ -1,4 +1,4 @@
-"""Conventions that change results, each a named switch: True counts as the published FuseMax evaluation does.
+"""Conventions that change results, each a named switch: True counts as the published evaluation of Nayak et al., MICRO 2024, does.
 
 `PUBLISHED` turns all of them on and reproduces the published numbers; `CORRECTED` turns all off and is the default.
 What belongs to one design (an omission, a cost of its own) stands in the `published:` block of that design's mapping.
@@ -25,7 +25,7 @@ class Accounting:
     """Price a buffer as one bank with one port, whatever the architecture asks for."""
     wrapped_distinct: bool = False
     """Compute the number of distinct output elements in 64 bits that overflow; partial-sum reads come out too many
-    from 64K on (up to +0.5 % energy for FuseMax, +7.1 % for +Cascade, +2.9 % for FLAT)."""
+    once counts are large (adds 0.5 to 7 % of energy to some designs from 64K tokens on)."""
     dropped_reads: bool = False
     """Leave out DRAM and spilled-buffer reads of a tensor whose reads equal its updates."""
     design_quirks: bool = False

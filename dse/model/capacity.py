@@ -60,10 +60,8 @@ def _tiles(bound: BoundEinsum, depth: int) -> dict[str, Any]:
 
 def room(job: Job, memory: str, values: Mapping[str, Quantity]) -> Any:
     """Elements that the mapping may keep in one instance of a memory (infinite where it has no bound)."""
-    if memory in job.plan.capacity:
-        bits = job.plan.capacity[memory].size(values, INFORMATION)
-    else:
-        bits = job.hardware.memories[memory].capacity_bits
+    allowed = job.plan.capacity.get(memory)
+    bits = allowed.size(values, INFORMATION) if allowed else job.hardware.memories[memory].capacity_bits
     return np.inf if bits is None else bits / job.workload.word_bits()
 
 

@@ -5,7 +5,7 @@ Pure functions on arrays; the shape of every number is the shape of the design p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from dse.model.binding import Binding, bind
 from dse.model.nest import busy_units, temporal_iterations
 from dse.model.result import EinsumTiming, EnergyEntry, Phase, Result
 from dse.model.traffic import Traffic, memory_traffic
-from dse.specs.architecture import Architecture, Hardware, evaluate_attributes
+from dse.specs.architecture import DIRECTIONS, Architecture, Hardware, evaluate_attributes
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import PhasePlan, Plan
 from dse.specs.parameters import resolve
@@ -135,22 +135,29 @@ def _phase(binding: Binding, plan: PhasePlan, timings: Mapping[str, EinsumTiming
             continue
         steps.append({unit: {name: timings[name].cycles for name in einsums} for unit, einsums in step.work.items()})
         names.extend(name for einsums in step.work.values() for name in einsums)
-    word_bytes = binding.workload.word_bits() / 8
-    moved: dict[str, Any] = {}
-    for memory, size in hardware.memories.items():
-        if size.bandwidth is not None:
-            moved[memory] = {
-                name: sum(
-                    word_bytes * (entry.reads + entry.writes)
-                    for entry in traffic
-                    if entry.memory == memory and entry.einsum == name
-                )
-                for name in names
-            }
+    moved = _moved_per_instance(binding, names, traffic)
     seconds = {
-        memory: sum(by_einsum.values()) / hardware.memories[memory].bandwidth for memory, by_einsum in moved.items()
+        (memory, key): sum(by_einsum.values()) / hardware.memories[memory].bandwidths[key]
+        for (memory, key), by_einsum in moved.items()
     }
     return Phase(plan.name, tuple(steps), moved, seconds, hardware.clock_hz)
+
+
+def _moved_per_instance(
+    binding: Binding, names: Sequence[str], traffic: Sequence[Traffic]
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """Bytes by Einsum that one instance of a memory moves, for each (memory, bandwidth) of the hardware."""
+    word_bytes = binding.workload.word_bits() / 8
+    moved: dict[tuple[str, str], dict[str, Any]] = {}
+    for memory, size in binding.hardware.memories.items():
+        for key in size.bandwidths:
+            by_einsum: dict[str, Any] = dict.fromkeys(names, 0.0)
+            for entry in traffic:
+                if entry.memory == memory and entry.einsum in by_einsum:
+                    elements = sum(getattr(entry, direction) for direction in DIRECTIONS[key])
+                    by_einsum[entry.einsum] = by_einsum[entry.einsum] + word_bytes * elements / entry.instances
+            moved[memory, key] = by_einsum
+    return moved
 
 
 def _memory_energy(

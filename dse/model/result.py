@@ -51,12 +51,13 @@ class EnergyEntry:
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase: cycles by step, unit and Einsum; bytes by memory and Einsum; seconds each bounded memory takes."""
+    """One phase: cycles by step, unit and Einsum; bytes of an instance by (memory, bandwidth) and Einsum; seconds that
+    each such memory takes."""
 
     name: str
     steps: Sequence[Mapping[str, Mapping[str, Any]]]
-    moved_bytes: Mapping[str, Mapping[str, Any]]
-    memory_seconds: Mapping[str, Any]
+    moved_bytes: Mapping[tuple[str, str], Mapping[str, Any]]
+    memory_seconds: Mapping[tuple[str, str], Any]
     clock_hz: Any
 
     @property

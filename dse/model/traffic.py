@@ -8,18 +8,19 @@ from typing import Any
 from dse.model.accounting import Accounting
 from dse.model.binding import Binding
 from dse.model.einsum_nest import BoundEinsum
-from dse.model.nest import AccessCounts, count_accesses
+from dse.model.nest import AccessCounts, busy_units, count_accesses
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Elements that an Einsum reads from and writes to a memory for one operand, over all its instances."""
+    """Elements that an Einsum reads from and writes to a memory for one operand, over all the instances that it uses."""
 
     einsum: str
     memory: str
     operand: str
     reads: Any
     writes: Any
+    instances: Any
 
 
 def einsum_counts(bound: BoundEinsum, accounting: Accounting) -> dict[tuple[str, str], AccessCounts]:
@@ -38,7 +39,7 @@ def memory_traffic(binding: Binding, accounting: Accounting) -> list[Traffic]:
             reads, writes = count.reads, count.fills + count.updates
             if accounting.dropped_reads and component == "dram":
                 reads = _unless_equal(reads, count.updates)
-            found.append(Traffic(bound.name, memory, operand, reads * instances, writes * instances))
+            found.append(Traffic(bound.name, memory, operand, reads * instances, writes * instances, instances))
         found.extend(_spilled(binding, bound, counts, accounting))
     return found
 
@@ -52,7 +53,8 @@ def _spilled(
     for spill in binding.plan.spills:
         if spill.memory not in bound.unit.memories[1:]:
             continue
-        outside = bound.unit.memories[bound.unit.memories.index(spill.memory) - 1]
+        depth = bound.unit.memories.index(spill.memory) - 1
+        outside, used = bound.unit.memories[depth], busy_units(bound.levels[:depth])
         share = spill.share.evaluate(binding.values)
         for operand in bound.operands:
             count = counts.get((spill.memory, operand.name))
@@ -62,11 +64,8 @@ def _spilled(
             reads = _unless_equal(count.reads, count.updates) if accounting.dropped_reads else count.reads
             reads = reads - count.fills
             writes = count.updates - (home.updates if home is not None else 0)
-            found.append(
-                Traffic(
-                    bound.name, outside, operand.name, share * reads * count.instances, share * writes * count.instances
-                )
-            )
+            spilled_reads, spilled_writes = (share * moved * count.instances for moved in (reads, writes))
+            found.append(Traffic(bound.name, outside, operand.name, spilled_reads, spilled_writes, used))
     return found
 
 

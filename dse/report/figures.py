@@ -1,4 +1,4 @@
-"""A study's figures: grouped bars over sequence length, a panel a model; utilization stacked by Einsum, a panel a design."""
+"""A study's figures: grouped bars along its numeric axis, a panel a model; utilization stacked by Einsum, a panel a design."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dse.report import style
-from dse.specs.study import Figure
+from dse.specs.study import MODEL_AXIS, Figure
 from dse.studies.run import StudyResult
 from dse.studies.summary import relative_to
 
@@ -27,47 +27,83 @@ def draw_figures(result: StudyResult, folder: Path, advance: Callable[[str], Non
 
     with mpl.rc_context(style.rc()):
         for figure in result.study.figures:
-            drawing = _by_einsum(result, figure) if figure.by == "einsum" else _grouped_bars(result, figure)
-            for kind in ("png", "pdf"):
-                drawing.savefig(
-                    folder / f"{figure.name}.{kind}", metadata={"CreationDate": None} if kind == "pdf" else None
-                )
+            draw = _stacked_by_einsum if figure.by == "einsum" else _grouped_bars
+            drawing = draw(result, figure)
+            drawing.savefig(folder / f"{figure.name}.png")
+            drawing.savefig(folder / f"{figure.name}.pdf", metadata={"CreationDate": None})
             plt.close(drawing)
             advance(figure.name)
+
+
+def _grouped_bars(result: StudyResult, figure: Figure) -> Drawing:
+    frame = result.frame if figure.baseline is None else relative_to(result, figure.baseline)
+    frame = _counted(result, figure, frame)
+    designs = [name for name in result.study.designs if name != figure.baseline]
+    models = list(dict.fromkeys(frame[MODEL_AXIS])) if MODEL_AXIS in frame else [""]
+    columns = min(2, len(models))
+    drawing, axes = _panels(-(-len(models) // columns), columns, 4.2, 1.8)
+    for panel, model in zip(axes.ravel(), models, strict=False):
+        _bars(panel, frame[frame[MODEL_AXIS] == model] if model else frame, designs, result, figure)
+        panel.set_title(model, loc="left")
+        if figure.baseline is not None:
+            panel.axhline(1, color="#555555", linewidth=0.8)
+    for panel in axes.ravel()[len(models) :]:
+        panel.set_visible(False)
+    _finish(drawing, axes, result, figure)
+    return drawing
+
+
+def _bars(panel: Any, frame: pd.DataFrame, designs: list[str], result: StudyResult, figure: Figure) -> None:
+    axis, palette = _axis(result), style.colours(result.study.designs)
+    places = sorted(frame[axis].unique())
+    width = 0.84 / len(designs)
+    for number, design in enumerate(designs):
+        values = frame[frame["design"] == design].set_index(axis)[figure.value].reindex(places)
+        offset = (number - (len(designs) - 1) / 2) * width
+        label = result.study.designs[design].label
+        panel.bar(np.arange(len(places)) + offset, values, width, color=palette[design], label=label, **_BAR)
+    panel.set_xticks(np.arange(len(places)), [style.tick(place) for place in places])
+    if figure.value.startswith("util_"):
+        panel.set_ylim(0, 1.02)
+
+
+def _stacked_by_einsum(result: StudyResult, figure: Figure) -> Drawing:
+    frame = _counted(result, figure, result.breakdown)
+    frame = frame[frame["unit"] == figure.value.removeprefix("util_")]
+    axis = _axis(result)
+    einsums = list(dict.fromkeys(frame["einsum"]))
+    fills = {name: style.EINSUM_PALETTE[number % len(style.EINSUM_PALETTE)] for number, name in enumerate(einsums)}
+    drawing, axes = _panels(1, len(result.study.designs), 1.8, 2.0)
+    for panel, (name, design) in zip(axes[0], result.study.designs.items(), strict=True):
+        table = frame[frame["design"] == name].pivot_table(index=axis, columns="einsum", values="utilization")
+        bottom = np.zeros(len(table))
+        for einsum in (einsum for einsum in einsums if einsum in table):
+            height = table[einsum].to_numpy()
+            panel.bar(np.arange(len(table)), height, 0.8, bottom=bottom, color=fills[einsum], label=einsum, **_BAR)
+            bottom += height
+        panel.set_xticks(np.arange(len(table)), [style.tick(place) for place in table.index], fontsize=8)
+        panel.set_title(design.label, loc="left")
+        panel.set_ylim(0, 1.02)
+    _finish(drawing, axes, result, figure)
+    return drawing
+
+
+_BAR = {"edgecolor": "white", "linewidth": 0.3}
+
+
+def _counted(result: StudyResult, figure: Figure, frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the figure's accounting (the study's first where it names none) and model."""
+    frame = frame[frame["accounting"] == _accounting(result, figure)]
+    return frame if figure.model is None else frame[frame[MODEL_AXIS] == figure.model]
 
 
 def _accounting(result: StudyResult, figure: Figure) -> str:
     return figure.accounting or next(iter(result.study.accounting))
 
 
-def _grouped_bars(result: StudyResult, figure: Figure) -> Drawing:
-    frame = result.frame if figure.baseline is None else relative_to(result.frame, figure.baseline)
-    accounting = _accounting(result, figure)
-    frame = frame[frame["accounting"] == accounting]
-    designs = [name for name in result.study.designs if name != figure.baseline]
-    models = list(dict.fromkeys(frame["model"])) if "model" in frame else [""]
-    models = [figure.model] if figure.model else models
-    columns = min(2, len(models))
-    rows = -(-len(models) // columns)
-    drawing, axes = _panels(rows, columns, 4.2, 1.8)
-    palette = style.colours(designs)
-    for number, model in enumerate(models):
-        panel = axes[number // columns][number % columns]
-        part = frame[frame["model"] == model] if model else frame
-        _bars(panel, part, designs, figure.value, palette)
-        panel.set_title(model, loc="left")
-        if figure.baseline is not None:
-            panel.axhline(1, color="#555555", linewidth=0.8)
-    for panel in axes.ravel()[len(models) :]:
-        panel.set_visible(False)
-    for panel in axes[:, 0]:
-        panel.set_ylabel(_value_label(figure))
-    for panel in axes[-1]:
-        panel.set_xlabel(style.label("seq_len"))
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    drawing.legend(handles, labels, loc="lower center", ncols=len(designs))
-    drawing.suptitle(f"{figure.title} ({accounting} accounting)", fontsize=10)
-    return drawing
+def _axis(result: StudyResult) -> str:
+    """The column of the sweep's one axis beside the model."""
+    return next(axis for axis in result.axes if axis != MODEL_AXIS)
 
 
 def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Drawing, Any]:
@@ -75,106 +111,31 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Drawi
     import matplotlib.pyplot as plt
 
     left, right, top, bottom, across, down = 0.65, 0.12, 0.55, 0.8, 0.2, 0.35
-    full_width = left + right + columns * width + (columns - 1) * across
-    full_height = top + bottom + rows * height + (rows - 1) * down
-    drawing, axes = plt.subplots(
-        rows, columns, figsize=(full_width, full_height), sharex=True, sharey=True, squeeze=False
-    )
-    drawing.subplots_adjust(
-        left / full_width,
-        bottom / full_height,
-        1 - right / full_width,
-        1 - top / full_height,
-        across / width,
-        down / height,
-    )
+    full = (left + right + columns * width + (columns - 1) * across, top + bottom + rows * height + (rows - 1) * down)
+    drawing, axes = plt.subplots(rows, columns, figsize=full, sharex=True, sharey=True, squeeze=False)
+    edges = (left / full[0], bottom / full[1], 1 - right / full[0], 1 - top / full[1])
+    drawing.subplots_adjust(*edges, across / width, down / height)
     return drawing, axes
 
 
-def _bars(panel: Any, frame: pd.DataFrame, designs: list[str], value: str, palette: dict[str, str]) -> None:
-    lengths = sorted(frame["seq_len"].unique())
-    width = 0.84 / len(designs)
-    for number, design in enumerate(designs):
-        values = frame[frame["design"] == design].set_index("seq_len")[value].reindex(lengths)
-        offset = (number - (len(designs) - 1) / 2) * width
-        panel.bar(
-            np.arange(len(lengths)) + offset,
-            values,
-            width,
-            color=palette[design],
-            edgecolor="white",
-            linewidth=0.3,
-            label=style.label(design),
-        )
-    panel.set_xticks(np.arange(len(lengths)), [style.length_label(length) for length in lengths])
-    if value.startswith("util_"):
-        panel.set_ylim(0, 1.02)
-
-
-def _value_label(figure: Figure) -> str:
-    if figure.value.startswith("util_"):
-        return f"Utilization of {figure.value[5:].upper()} array"
-    over = style.label(figure.baseline) if figure.baseline else ""
-    return {"speedup": f"Speedup over {over.lower()}", "energy": f"Energy / {over.lower()}"}.get(
-        figure.value, style.label(figure.value)
-    )
-
-
-def _by_einsum(result: StudyResult, figure: Figure) -> Drawing:
-    unit, accounting = figure.value.removeprefix("util_"), _accounting(result, figure)
-    frame = result.breakdown
-    frame = frame[(frame["accounting"] == accounting) & (frame["unit"] == unit)]
-    if figure.model is not None:
-        frame = frame[frame["model"] == figure.model]
-    designs = list(result.study.designs)
-    einsums = list(dict.fromkeys(frame["einsum"]))
-    fills = dict(zip(einsums, _einsum_colours(len(einsums)), strict=True))
-    drawing, axes = _panels(1, len(designs), 1.8, 2.0)
-    for panel, design in zip(axes[0], designs, strict=True):
-        table = (
-            frame[frame["design"] == design]
-            .pivot_table(index="seq_len", columns="einsum", values="utilization", sort=False)
-            .sort_index()
-        )
-        bottom = np.zeros(len(table))
-        for einsum in (name for name in einsums if name in table):
-            panel.bar(
-                np.arange(len(table)),
-                table[einsum],
-                0.8,
-                bottom=bottom,
-                color=fills[einsum],
-                edgecolor="white",
-                linewidth=0.4,
-                label=einsum,
-            )
-            bottom += table[einsum].to_numpy()
-        panel.set_xticks(np.arange(len(table)), [style.length_label(length) for length in table.index], fontsize=8)
-        panel.set_title(style.label(design), loc="left")
-        panel.set_xlabel(style.label("seq_len"), fontsize=8)
-        panel.set_ylim(0, 1.02)
-    axes[0][0].set_ylabel(_value_label(figure))
+def _finish(drawing: Drawing, axes: Any, result: StudyResult, figure: Figure) -> None:
+    """Labels on the outer panels, one legend for all below, and a title that names the accounting."""
+    for panel in axes[:, 0]:
+        panel.set_ylabel(_value_label(result, figure))
+    for panel in axes[-1]:
+        panel.set_xlabel(style.label(_axis(result)))
     shown: dict[str, Any] = {}
-    for panel in axes[0]:
+    for panel in axes.ravel():
         handles, labels = panel.get_legend_handles_labels()
         shown.update(zip(labels, handles, strict=True))
     drawing.legend(shown.values(), shown.keys(), loc="lower center", ncols=len(shown))
     model = f", {figure.model}" if figure.model else ""
-    drawing.suptitle(f"{figure.title}{model} ({accounting} accounting)", fontsize=10)
-    return drawing
+    drawing.suptitle(f"{figure.title}{model} ({_accounting(result, figure)} accounting)", fontsize=10)
 
 
-def _einsum_colours(count: int) -> list[str]:
-    palette = (
-        "#332288",
-        "#88CCEE",
-        "#44AA99",
-        "#DDCC77",
-        "#CC6677",
-        "#AA4499",
-        "#117733",
-        "#882255",
-        "#999933",
-        "#661100",
-    )
-    return [palette[number % len(palette)] for number in range(count)]
+def _value_label(result: StudyResult, figure: Figure) -> str:
+    if figure.value.startswith("util_"):
+        return f"Utilization of {figure.value.removeprefix('util_').upper()} array"
+    baseline = result.study.designs[figure.baseline].label if figure.baseline else ""
+    relative = {"speedup": f"Speedup over {baseline}", "energy": f"Energy relative to {baseline}"}
+    return relative.get(figure.value) or style.label(figure.value)

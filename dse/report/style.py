@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
-DESIGN_COLOURS = {
-    "unfused": "#999999",
-    "flat": "#E69F00",
-    "fusemax_cascade": "#56B4E9",
-    "fusemax_architecture": "#009E73",
-    "fusemax": "#0072B2",
-}
-"""Okabe and Ito's palette, which readers with any common colour blindness tell apart."""
+from dse.specs.study import Design
 
-OTHER_COLOURS = ("#D55E00", "#CC79A7", "#F0E442", "#000000", "#8C6BB1", "#66C2A5", "#A6761D", "#1B7837")
+PALETTE = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#999999", "#F0E442", "#000000")
+"""Okabe and Ito's colours, which readers with any common colour blindness tell apart: for designs."""
 
-DESIGN_LABELS = {
-    "unfused": "Unfused",
-    "flat": "FLAT",
-    "fusemax_cascade": "+Cascade",
-    "fusemax_architecture": "+Architecture",
-    "fusemax": "FuseMax (+Binding)",
-}
+EINSUM_PALETTE = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA4499", "#117733", "#882255", "#999933")
+"""Tol's muted colours: for Einsums, never mistaken for a design."""
 
 COLUMN_LABELS = {
     "latency_s": "Latency (s)",
@@ -58,23 +47,22 @@ def rc() -> Any:
     return dict(_RC)
 
 
-def colours(names: Sequence[str]) -> dict[str, str]:
-    """A colour for each design: its own where it has one, else the next of the others."""
-    others = [name for name in names if name not in DESIGN_COLOURS]
-    return {
-        **DESIGN_COLOURS,
-        **{name: OTHER_COLOURS[number % len(OTHER_COLOURS)] for number, name in enumerate(others)},
-    }
+def colours(designs: Mapping[str, Design]) -> dict[str, str]:
+    """A colour for each design: the one its study gives, else the next of the palette that none has."""
+    given = {name: design.colour for name, design in designs.items() if design.colour}
+    free = [colour for colour in PALETTE if colour not in given.values()] or list(PALETTE)
+    others = [name for name in designs if name not in given]
+    return {**given, **{name: free[number % len(free)] for number, name in enumerate(others)}}
 
 
-def label(name: str) -> str:
-    """A design or a column as a person reads it."""
-    return DESIGN_LABELS.get(name) or COLUMN_LABELS.get(name) or name.replace("_", " ")
+def label(column: str) -> str:
+    """A column as a person reads it, with its unit."""
+    return COLUMN_LABELS.get(column) or column.replace("_", " ")
 
 
-def length_label(tokens: float) -> str:
-    """A sequence length as 4K or 1M where it is one."""
+def tick(value: float) -> str:
+    """A number on an axis: 4K or 1M where it is one."""
     for size, suffix in ((2**20, "M"), (2**10, "K")):
-        if tokens >= size and tokens % size == 0:
-            return f"{int(tokens // size)}{suffix}"
-    return f"{tokens:g}"
+        if value >= size and value % size == 0:
+            return f"{int(value // size)}{suffix}"
+    return f"{value:g}"

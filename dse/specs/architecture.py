@@ -6,7 +6,7 @@ An architecture names component classes and sizes; what they cost is `dse.compon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,13 @@ ATTRIBUTES: Mapping[str, Dimension | None] = {
 }
 """Attributes of components and their dimensions (None: a word)."""
 
+DIRECTIONS: Mapping[str, tuple[str, ...]] = {
+    "bandwidth": ("reads", "writes"),
+    "read_bandwidth": ("reads",),
+    "write_bandwidth": ("writes",),
+}
+"""Bandwidths that a memory may have, and the traffic that each carries."""
+
 OPERATORS = ("neg", *INFIX.values(), *FUNCTIONS)
 OPERATION_ALIASES = {"mac": ("mul", "add")}
 """Operations with a name of their own, beside those spelled out as `sub_exp`."""
@@ -52,6 +59,8 @@ class _Component(SpecModel):
 
 class _Memory(_Component):
     bandwidth: Any = None
+    read_bandwidth: Any = None
+    write_bandwidth: Any = None
 
 
 class _Unit(SpecModel):
@@ -71,14 +80,14 @@ class _File(SpecModel):
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """A component as written: its class and attributes, not yet numbers."""
+    """A component as written: its class and attributes, not yet numbers; `bandwidths` by the keys of `DIRECTIONS`."""
 
     name: str
     class_name: str
     attributes: Mapping[str, Located | str]
     source: Source
     key: Key
-    bandwidth: Located | None = None
+    bandwidths: Mapping[str, Located] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -140,20 +149,23 @@ class Architecture:
             capacity = attributes.get("capacity")
             if "depth" in attributes:
                 capacity = attributes["depth"] * attributes["width"]
-            bandwidth = memory.bandwidth.positive(values, BANDWIDTH) / 8 if memory.bandwidth else None
-            memories[name] = MemorySize(attributes, capacity, attributes["width"], instances, bandwidth)
+            bandwidths = {key: located.positive(values, BANDWIDTH) / 8 for key, located in memory.bandwidths.items()}
+            memories[name] = MemorySize(attributes, capacity, attributes["width"], instances, bandwidths)
         return Hardware(self, values, self.clock.positive(values, FREQUENCY), memories, fanouts)
 
 
 @dataclass(frozen=True)
 class MemorySize:
-    """A memory in numbers: bits per instance (None: unbounded), bits per action, instances, bytes per second."""
+    """A memory in numbers: bits per instance (None: unbounded), bits per action, instances.
+
+    `bandwidths` are bytes per second of an instance, by the keys of `DIRECTIONS`.
+    """
 
     attributes: Mapping[str, Any]
     capacity_bits: Any
     width_bits: Any
     instances: Any
-    bandwidth: Any
+    bandwidths: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -192,10 +204,12 @@ def load_architecture_file(path: Path) -> Architecture:
                 ("memories", name, "class"),
                 f"{spec.class_name!r} is no memory; {allowed(spec.class_name, _memory_classes())}",
             )
-        bandwidth = (
-            None if memory.bandwidth is None else locate(memory.bandwidth, source, ("memories", name, "bandwidth"))
-        )
-        memories[name] = ComponentSpec(name, spec.class_name, spec.attributes, source, spec.key, bandwidth)
+        bandwidths = {
+            key: locate(value, source, ("memories", name, key))
+            for key in DIRECTIONS
+            if (value := getattr(memory, key)) is not None
+        }
+        memories[name] = replace(spec, bandwidths=bandwidths)
     units = {name: _unit(name, unit, memories, source) for name, unit in file.units.items()}
     if not units:
         raise source.error(("units",), "units: an architecture has at least one unit")

@@ -328,7 +328,8 @@ def _parameter(value: Any, source: Source, key: Key) -> Located | LargestDivisor
         return Overflow(str(value["overflow_of"]), source, key)
     raise source.error(
         key,
-        f"{key[-1]}: a value that is found is {{largest_divisor_of: EXPRESSION, fits: MEMORY}} or {{overflow_of: MEMORY}}, found keys {', '.join(value) or 'none'}",
+        f"{key[-1]}: a value that is found is {{largest_divisor_of: EXPRESSION, fits: MEMORY}} or {{overflow_of: MEMORY}}, "
+        f"found keys {', '.join(value) or 'none'}",
     )
 
 

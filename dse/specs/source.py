@@ -71,11 +71,10 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], Source]:
         text = raw.decode("utf-8")
         loader = _Loader(text)
         try:
-            for token in yaml.scan(text, Loader=_Loader):
-                if isinstance(token, yaml.AliasToken | yaml.AnchorToken | yaml.TagToken):
-                    raise SpecError(
-                        f"{shown}:{token.start_mark.line + 1}: anchors, aliases and tags are not used here; write the value out"
-                    )
+            for event in yaml.parse(text, Loader=_Loader):
+                if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) or getattr(event, "tag", None):
+                    line = event.start_mark.line + 1 if event.start_mark else 1
+                    raise SpecError(f"{shown}:{line}: anchors, aliases and tags are not used here; write the value out")
             node = loader.get_single_node()
         finally:
             loader.dispose()
@@ -156,7 +155,10 @@ def _path(key: Key) -> str:
     return ".".join(str(part) for part in key) + ": " if key else ""
 
 
-class _Loader(yaml.SafeLoader):
+_FastLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_FastLoader):  # type: ignore[misc]
     """Scalars as YAML 1.2 reads them: `on`, `y` and `1:30` are text, `1e9` is a number."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ class _Design(SpecModel):
     choices: str | None = None
     options: dict[str, str] = {}
     parameters: dict[str, Any] = {}
+    label: str | None = None
+    colour: str | None = Field(default=None, pattern=r"^#[0-9A-Fa-f]{6}$")
 
 
 class _Reference(SpecModel):
@@ -69,7 +71,10 @@ class ChoiceTable:
 
 @dataclass(frozen=True)
 class Design:
-    """A named combination of architecture, workload and mapping, with parameters of its own."""
+    """A named combination of architecture, workload and mapping, with parameters of its own.
+
+    `label` and `colour` (#RRGGBB; None: the next free one) say how figures show it.
+    """
 
     name: str
     architecture: Architecture
@@ -78,6 +83,8 @@ class Design:
     choices: ChoiceTable | None
     options: Mapping[str, str]
     parameters: Mapping[str, Located]
+    label: str
+    colour: str | None
 
     def parameter_names(self) -> set[str]:
         """Every parameter that may be set by name."""
@@ -173,13 +180,14 @@ def _design(name: str, written: _Design, file: _File, source: Source, path: Path
     parameters = {
         label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()
     }
-    design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters)
+    label, colour = written.label or name, written.colour
+    design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters, label, colour)
     for label in parameters:
         _known(label, design.parameter_names(), source, (*key, "parameters", label), "parameter")
     if written.choices is None:
         return design
     table = _choice_table(path.parent / written.choices, tuple(file.sweep), design, source, (*key, "choices"))
-    return Design(name, architecture, workload, mapping, table, design.options, parameters)
+    return replace(design, choices=table)
 
 
 def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Source, key: Key) -> ChoiceTable:
@@ -271,6 +279,11 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
             source,
             (*key, "model"),
             "model of the sweep",
+        )
+    axes = [axis for axis in file.sweep if axis != MODEL_AXIS]
+    if len(axes) != 1:
+        raise source.error(
+            key, f"{entry.name}: a figure of bars takes model and one other axis, the sweep has {', '.join(file.sweep)}"
         )
     if entry.accounting is not None:
         _known(entry.accounting, file.accounting, source, (*key, "accounting"), "accounting")

@@ -26,9 +26,13 @@ COLUMN_UNITS = {INFORMATION: ("_bytes", 8), BANDWIDTH: ("_bytes_per_s", 8), FREQ
 
 @dataclass(frozen=True)
 class StudyResult:
-    """`frame` has a row per accounting, design and point; `breakdown` a row per Einsum of each."""
+    """`frame` has a row per accounting, design and point; `breakdown` a row per Einsum of each.
+
+    `axes` are the columns that tell points apart.
+    """
 
     study: Study
+    axes: tuple[str, ...]
     frame: pd.DataFrame
     breakdown: pd.DataFrame
 
@@ -113,12 +117,13 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None) 
             frames.append(frame)
             breakdowns.append(breakdown)
             advance(f"{design.name}, {accounting_name}")
-    swept = [column for column in _axis_columns(points[:1]) if column not in (MODEL_AXIS, "seq_len")]
+    axes = tuple(_axis_columns(points[:1]))
+    swept = [column for column in axes if column not in (MODEL_AXIS, "seq_len")]
     joined = pd.concat(frames, ignore_index=True)
     joined = joined[[column for column in joined.columns if column not in swept] + swept]
     numbers = joined.select_dtypes("number").columns
     joined[numbers] = joined[numbers].fillna(0)
-    return StudyResult(study, joined, pd.concat(breakdowns, ignore_index=True))
+    return StudyResult(study, axes, joined, pd.concat(breakdowns, ignore_index=True))
 
 
 def _price_design(

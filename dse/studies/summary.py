@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from dse.specs.study import Study
-
-KEYS = ("accounting", "design", "workload")
+from dse.studies.run import StudyResult
 
 
-def relative_to(frame: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """The frame with columns `speedup` (baseline latency / latency) and `energy` (energy / the baseline's) per row."""
-    points = ["accounting", *(column for column in frame.columns if column in _point_columns(frame))]
+def relative_to(result: StudyResult, baseline: str) -> pd.DataFrame:
+    """The rows with columns `speedup` (baseline latency / latency) and `energy` (energy / the baseline's at that point)."""
+    frame, points = result.frame, ["accounting", *result.axes]
     base = frame[frame["design"] == baseline].set_index(points)[["latency_s", "energy_pj"]]
     joined = frame.join(base, on=points, rsuffix="_baseline")
     joined["speedup"] = joined["latency_s_baseline"] / joined["latency_s"]
@@ -20,35 +18,22 @@ def relative_to(frame: pd.DataFrame, baseline: str) -> pd.DataFrame:
     return joined.drop(columns=["latency_s_baseline", "energy_pj_baseline"])
 
 
-def _point_columns(frame: pd.DataFrame) -> list[str]:
-    """Columns that tell points apart: the model, and what stands after the results."""
-    start = list(frame.columns).index("memory_s") + 1 if "memory_s" in frame.columns else len(frame.columns)
-    return [column for column in frame.columns if column in ("model", "seq_len")] + list(frame.columns[start:])
-
-
-def summarize(study: Study, frame: pd.DataFrame) -> pd.DataFrame:
+def summarize(result: StudyResult) -> pd.DataFrame:
     """A row per accounting, design and baseline: arithmetic and geometric means over the points, the published mean
     where the study names one (NaN elsewhere)."""
+    published = {(entry.design, entry.baseline): entry for entry in result.study.reference}
     rows = []
-    for baseline in study.baselines:
-        compared = relative_to(frame, baseline)
-        for (accounting, design), group in compared.groupby(["accounting", "design"], sort=False):
-            if design == baseline:
-                continue
-            published = next((r for r in study.reference if (r.design, r.baseline) == (design, baseline)), None)
-            rows.append(
-                {
-                    "accounting": accounting,
-                    "design": design,
-                    "baseline": baseline,
-                    "speedup": group["speedup"].mean(),
-                    "speedup_geomean": geometric_mean(group["speedup"]),
-                    "speedup_published": published.speedup if published else np.nan,
-                    "energy": group["energy"].mean(),
-                    "energy_geomean": geometric_mean(group["energy"]),
-                    "energy_published": published.energy if published else np.nan,
-                }
-            )
+    for baseline in result.study.baselines:
+        compared = relative_to(result, baseline)
+        for (accounting, design), group in compared[compared["design"] != baseline].groupby(
+            ["accounting", "design"], sort=False
+        ):
+            row: dict[str, object] = {"accounting": accounting, "design": design, "baseline": baseline}
+            for value in ("speedup", "energy"):
+                row[value] = group[value].mean()
+                row[f"{value}_geomean"] = geometric_mean(group[value])
+                row[f"{value}_published"] = getattr(published.get((str(design), baseline)), value, np.nan)
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
