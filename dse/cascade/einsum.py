@@ -25,6 +25,11 @@ class Affine:
         """Its rank variables, as written."""
         return tuple(variable for variable, _ in self.terms)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one variable and nothing else."""
+        return not self.offset and len(self.terms) == 1 and self.terms[0][1] == Polynomial.of(1)
+
     def __str__(self) -> str:
         one = Polynomial.of(1)
         parts = [variable if scale == one else f"{scale}*{variable}" for variable, scale in self.terms]

@@ -43,21 +43,20 @@ class Located:
     def size(self, values: Mapping[str, Quantity], dimension: Dimension = COUNT) -> Any:
         """A positive whole number (or array of them) in base units. Raises SpecError."""
         value = self.evaluate(values, dimension)
-        if isinstance(value, int) and 1 <= value <= LARGEST_SIZE:
-            return value
-        sizes = np.asarray(value)
-        if (
-            sizes.min() < 1
-            or sizes.max() > LARGEST_SIZE
-            or (sizes.dtype.kind == "f" and np.any(sizes != np.floor(sizes)))
-        ):
-            shown = value if np.ndim(value) == 0 else "an array with such a value"
-            raise self.source.error(
-                self.key,
-                f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}"
-                + ("" if str(shown) == self.expression.text else f" from {self.expression.text!r}"),
-            )
+        self.check_size(value)
         return value
+
+    def check_size(self, value: Any) -> None:
+        """Refuse a value for this place that is no positive whole number. Raises SpecError."""
+        if isinstance(value, int) and 1 <= value <= LARGEST_SIZE:
+            return
+        sizes = np.asarray(value)
+        if sizes.min() < 1 or sizes.max() > LARGEST_SIZE or not np.array_equal(sizes, np.floor(sizes)):
+            shown = str(value) if np.ndim(value) == 0 else "an array with such a value"
+            origin = "" if shown == self.expression.text else f" from {self.expression.text!r}"
+            raise self.source.error(
+                self.key, f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}{origin}"
+            )
 
     def positive(self, values: Mapping[str, Quantity], dimension: Dimension) -> Any:
         """A positive number in base units. Raises SpecError."""

@@ -49,11 +49,10 @@ class Workload:
     def parameter_values(self, given: Mapping[str, Quantity]) -> dict[str, Quantity]:
         """Parameters and the shapes of unpartitioned ranks, where `given` replaces parameters or ranks by name."""
         values = resolve(self.parameters, {}, given)
-        shapes = {
-            rank: given[rank] if rank in given else Quantity(located.size(values))
-            for rank, located in self.ranks.items()
-        }
-        return {**values, **shapes}
+        ranks = resolve(self.ranks, values, given)
+        for rank, located in self.ranks.items():
+            located.check_size(ranks[rank].value)
+        return {**values, **ranks}
 
     def shapes(self, values: Mapping[str, Quantity]) -> dict[str, Any]:
         """Shape of every rank, the outermost part of a partitioned rank included; `values` holds the inner parts.
@@ -181,7 +180,7 @@ def _check_rank_shapes(workload: Workload) -> None:
     for number, einsum in enumerate(workload.cascade.einsums):
         for access in einsum.inputs:
             for index, declared in zip(access.indices, made[access.tensor].indices, strict=True):
-                if str(index) not in index.variables or not declared.variables:
+                if not (index.is_plain and declared.is_plain):
                     continue
                 here, there = rank_of(index.variables[0]), rank_of(declared.variables[0])
                 if here in sizes and there in sizes and not np.all(sizes[here] == sizes[there]):

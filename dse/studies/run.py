@@ -130,13 +130,13 @@ def _price_design(
     study: Study, design: Design, points: Sequence[Point], accounting: Accounting
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Totals and Einsums of a design at every point, in the order of the points."""
-    chosen = [_choices(design, point) for point in points]
+    chosen = [choices_at(design, point) for point in points]
     groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for place, (options, _) in enumerate(chosen):
         groups.setdefault(tuple(sorted(options.items())), []).append(place)
     frames, breakdowns = [], []
     for picked, members in groups.items():
-        given = [_parameters(study, design, points[place], chosen[place][1]) for place in members]
+        given = [parameters_at(study, design, points[place], chosen[place][1]) for place in members]
         together = {
             name: Quantity(np.array([values[name].value for values in given]), given[0][name].dimension)
             for name in given[0]
@@ -179,7 +179,7 @@ def _explain(
     raise AssertionError("a point that fails among many fails alone")
 
 
-def _choices(design: Design, point: Point) -> tuple[dict[str, str], dict[str, str]]:
+def choices_at(design: Design, point: Point) -> tuple[dict[str, str], dict[str, str]]:
     """Options and parameters of a design's mapping at a point: its own, and those of its table of choices."""
     options = dict(design.options)
     if design.choices is None:
@@ -197,7 +197,7 @@ def _choices(design: Design, point: Point) -> tuple[dict[str, str], dict[str, st
     return options, parameters
 
 
-def _parameters(study: Study, design: Design, point: Point, chosen: Mapping[str, str]) -> dict[str, Quantity]:
+def parameters_at(study: Study, design: Design, point: Point, chosen: Mapping[str, str]) -> dict[str, Quantity]:
     """Values of a design's parameters at a point: the model's, the table's, the sweep's, then its own settings."""
     known = design.parameter_names()
     given: dict[str, Quantity] = {}

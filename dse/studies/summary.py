@@ -12,7 +12,7 @@ def relative_to(result: StudyResult, baseline: str) -> pd.DataFrame:
     """The rows with columns `speedup` (baseline latency / latency) and `energy` (energy / the baseline's at that point)."""
     frame, points = result.frame, ["accounting", *result.axes]
     base = frame[frame["design"] == baseline].set_index(points)[["latency_s", "energy_pj"]]
-    joined = frame.join(base, on=points, rsuffix="_baseline")
+    joined = frame.join(base.add_suffix("_baseline"), on=points)
     joined["speedup"] = joined["latency_s_baseline"] / joined["latency_s"]
     joined["energy"] = joined["energy_pj"] / joined["energy_pj_baseline"]
     return joined.drop(columns=["latency_s_baseline", "energy_pj_baseline"])
