@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="Analytical design-space exploration for tensor accelerators: what a cascade of Einsums costs on an accelerator under a mapping.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -32,21 +31,22 @@ Settings = Annotated[
 
 def main() -> None:
     """Run the command line; turns wrong input into lines on stderr and exit code 2, never into a traceback."""
+    interrupted = 130
     try:
-        app(standalone_mode=False)
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
-        print("stopped; nothing was half written", file=sys.stderr)
-        sys.exit(130)
+        code = interrupted
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
     except Exception as error:
-        code = _report(error)
-        if code is None:
+        reported = _report(error)
+        if reported is None:
             raise
-        sys.exit(code)
+        code = reported
+    if code == interrupted:
+        print("stopped; nothing was half written", file=sys.stderr)
+    sys.exit(code)
 
 
 def _report(error: Exception) -> int | None:

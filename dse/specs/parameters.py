@@ -54,9 +54,7 @@ class Located:
         if sizes.min() < 1 or sizes.max() > LARGEST_SIZE or not np.array_equal(sizes, np.floor(sizes)):
             shown = str(value) if np.ndim(value) == 0 else "an array with such a value"
             origin = "" if shown == self.expression.text else f" from {self.expression.text!r}"
-            raise self.source.error(
-                self.key, f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}{origin}"
-            )
+            raise self.source.error(self.key, f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}{origin}")
 
     def positive(self, values: Mapping[str, Quantity], dimension: Dimension) -> Any:
         """A positive number in base units. Raises SpecError."""

@@ -120,7 +120,7 @@ class SpecModel(BaseModel):
         for key in data:
             if key not in names:
                 raise PydanticCustomError(
-                    "unknown_key", "unknown key {key!r}; {allowed}", {"key": str(key), "allowed": allowed(key, names)}
+                    "unknown_key", "unknown key '{key}'; {allowed}", {"key": str(key), "allowed": allowed(key, names)}
                 )
         return data
 
@@ -141,14 +141,23 @@ def validate(model: type[Model], data: Any, source: Source) -> Model:
                 lines.append(f"{source.place((*key, context['key']))}: {_path(key)}{fault['msg']}")
             elif fault["type"] == "missing":
                 lines.append(f"{source.place(key[:-1])}: {_path(key[:-1])}key {key[-1]!r} is missing")
+            elif fault["type"] == "shape":
+                lines.append(f"{source.place(key)}: {_path(key)}{fault['msg']}")
             else:
-                found = (
-                    f", found {fault['input']!r:.60}"
-                    if fault["type"] != "shape" and "found" not in fault["msg"]
-                    else ""
-                )
-                lines.append(f"{source.place(key)}: {_path(key)}{fault['msg'].removeprefix('Value error, ')}{found}")
+                expected = _EXPECTED.get(fault["type"], fault["msg"][:1].lower() + fault["msg"][1:])
+                lines.append(f"{source.place(key)}: {_path(key)}{expected}, found {_kind(fault['input'])}")
         raise SpecError(*dict.fromkeys(lines)) from None
+
+
+_EXPECTED = {
+    "dict_type": "expected keys and values",
+    "list_type": "expected a list",
+    "string_type": "expected text",
+    "float_type": "expected a number",
+    "float_parsing": "expected a number",
+    "bool_type": "expected true or false",
+    "bool_parsing": "expected true or false",
+}
 
 
 def _path(key: Key) -> str:

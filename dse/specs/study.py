@@ -138,9 +138,15 @@ def load_study_file(path: Path) -> Study:
     file = validate(_File, data, source)
     if not file.designs:
         raise source.error(("designs",), "designs: a study prices at least one design")
-    designs = {name: _design(name, written, file, source, path) for name, written in file.designs.items()}
+    designs = {name: _design(name, written, source, path) for name, written in file.designs.items()}
     models = load_models(path) if MODEL_AXIS in file.sweep else {}
     sweep = {axis: _axis(axis, values, designs, models, source) for axis, values in file.sweep.items()}
+    for name, written in file.designs.items():
+        if written.choices is not None:
+            table = _choice_table(
+                path.parent / written.choices, tuple(sweep), designs[name], source, ("designs", name, "choices")
+            )
+            designs[name] = replace(designs[name], choices=table)
     for number, baseline in enumerate(file.baselines):
         _known(baseline, designs, source, ("baselines", number), "design")
     references = []
@@ -158,7 +164,7 @@ def load_study_file(path: Path) -> Study:
     )
 
 
-def _design(name: str, written: _Design, file: _File, source: Source, path: Path) -> Design:
+def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
     key: Key = ("designs", name)
 
     def at(part: str, load: Any) -> Any:
@@ -184,10 +190,7 @@ def _design(name: str, written: _Design, file: _File, source: Source, path: Path
     design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters, label, colour)
     for label in parameters:
         _known(label, design.parameter_names(), source, (*key, "parameters", label), "parameter")
-    if written.choices is None:
-        return design
-    table = _choice_table(path.parent / written.choices, tuple(file.sweep), design, source, (*key, "choices"))
-    return replace(design, choices=table)
+    return design
 
 
 def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Source, key: Key) -> ChoiceTable:

@@ -35,7 +35,10 @@ def enumerate_accesses(levels: Sequence[Level], operand: Operand) -> dict[str, d
             low[rank] = low.get(rank, 0) + strides[position] * value
             high[rank] = high.get(rank, 0) + strides[position] * (value if at < depth else bound - 1)
         return tuple(
-            (sum(scale * low.get(rank, 0) for rank, scale in index), sum(scale * high.get(rank, 0) for rank, scale in index))
+            (
+                sum(scale * low.get(rank, 0) for rank, scale in index),
+                sum(scale * high.get(rank, 0) for rank, scale in index),
+            )
             for index in operand.indices
         )
 
@@ -43,7 +46,10 @@ def enumerate_accesses(levels: Sequence[Level], operand: Operand) -> dict[str, d
         return [number for number, (depth, what, _, _) in enumerate(loops) if what == kind and depth in depths]
 
     def walk(numbers: Sequence[int]) -> list[dict[int, int]]:
-        return [dict(zip(numbers, values, strict=True)) for values in itertools.product(*(range(loops[n][3]) for n in numbers))]
+        return [
+            dict(zip(numbers, values, strict=True))
+            for values in itertools.product(*(range(loops[n][3]) for n in numbers))
+        ]
 
     def received(child: int, place: Mapping[int, int]) -> int:
         """Elements that come to one child instance over time."""
@@ -71,7 +77,9 @@ def enumerate_accesses(levels: Sequence[Level], operand: Operand) -> dict[str, d
         first = dict.fromkeys(positions("space", range(depth)), 0)
         taken = requested(depth, child, first)
         arrived = received(depth, first) if number else 0
-        ever = set().union(*(elements(tile(depth, {**first, **time})) for time in walk(positions("time", range(depth)))))
+        ever = set().union(
+            *(elements(tile(depth, {**first, **time})) for time in walk(positions("time", range(depth))))
+        )
         if operand.is_output:
             row = {"reads": taken - len(ever), "updates": taken, "fills": arrived - len(ever) if number else 0}
         else:

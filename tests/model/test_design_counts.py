@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from dse.model.accounting import PUBLISHED
+from dse.model.evaluate import evaluate
 from dse.model.traffic import einsum_counts
 from dse.specs.study import load_study
 from dse.studies.run import Point, choices_at, parameters_at
-from dse.model.evaluate import evaluate
 from tests.conftest import golden
 
 COUNTS = golden("design_counts.csv")
@@ -17,7 +17,9 @@ GROUPS = [(key, rows) for key, rows in COUNTS.groupby(["design", "model", "seq_l
 
 
 @pytest.mark.parametrize(("key", "rows"), GROUPS, ids=["-".join(map(str, key)) for key, _ in GROUPS])
-def test_every_row_of_the_published_mappings_comes_from_their_specs(key: tuple[str, str, int], rows: pd.DataFrame) -> None:
+def test_every_row_of_the_published_mappings_comes_from_their_specs(
+    key: tuple[str, str, int], rows: pd.DataFrame
+) -> None:
     design_name, model, seq_len = key
     study = load_study("fusemax_attention")
     design = study.designs[design_name]

@@ -71,7 +71,9 @@ def test_arrays_count_point_by_point_what_integers_count(data: st.DataObject) ->
 
     def grown(factor: object) -> list[Level]:
         extra = Loop(rank, factor)  # type: ignore[arg-type]
-        return [replace(level, temporal=(extra, *level.temporal)) if n == depth else level for n, level in enumerate(levels)]
+        return [
+            replace(level, temporal=(extra, *level.temporal)) if n == depth else level for n, level in enumerate(levels)
+        ]
 
     together = count_accesses(grown(factors), [operand])
     for number, factor in enumerate(factors):
@@ -119,7 +121,12 @@ def test_splitting_a_loop_in_two_changes_nothing(data: st.DataObject) -> None:
 @given(st.data())
 def test_the_order_of_loops_that_do_not_index_a_tensor_is_all_the_same(data: st.DataObject) -> None:
     levels = data.draw(nests(most=2000))
-    operand = Operand("A", ((("m", 1),),), False, tuple(data.draw(st.lists(st.booleans(), min_size=len(levels), max_size=len(levels)).filter(any))))
+    operand = Operand(
+        "A",
+        ((("m", 1),),),
+        False,
+        tuple(data.draw(st.lists(st.booleans(), min_size=len(levels), max_size=len(levels)).filter(any))),
+    )
     shuffled = []
     for level in levels:
         others = [loop for loop in level.temporal if loop.rank != "m"]
@@ -144,9 +151,12 @@ def test_counts_past_int64_are_floats_and_never_wrap() -> None:
     (counts,) = count_accesses(levels, [operand]).values()
     assert isinstance(counts, AccessCounts)
     np.testing.assert_array_equal(counts.reads, [2.0**80, 2.0**83])
-    assert count_accesses([Level("L0", tuple(Loop(rank, 2**40) for rank in "mnk"))], [replace(operand, keeps=(True,))])[
-        "L0", "A"
-    ].reads == 2**120
+    assert (
+        count_accesses([Level("L0", tuple(Loop(rank, 2**40) for rank in "mnk"))], [replace(operand, keeps=(True,))])[
+            "L0", "A"
+        ].reads
+        == 2**120
+    )
 
 
 def test_the_published_overflow_is_reproduced_only_when_asked() -> None:

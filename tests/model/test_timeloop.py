@@ -72,7 +72,9 @@ def specs_of(nest: dict[str, Any]) -> dict[str, Any]:
 
 def evaluated(nest: dict[str, Any], write_spec: Callable[[str, object], Path]) -> Result:
     paths = {name: str(write_spec(name, data)) for name, data in specs_of(nest).items()}
-    return evaluate(load_architecture(paths["a.yaml"]), load_workload(paths["w.yaml"]), load_mapping(paths["m.mapping.yaml"]))
+    return evaluate(
+        load_architecture(paths["a.yaml"]), load_workload(paths["w.yaml"]), load_mapping(paths["m.mapping.yaml"])
+    )
 
 
 @pytest.mark.parametrize("nest", NESTS, ids=lambda nest: f"{nest['case']}-{nest['problem']}")

@@ -1,0 +1,233 @@
+"""The command line as a person uses it: output, exit codes, files, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from dse.cli import main
+
+
+class Run:
+    """What a call of `dse` did."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> object:
+    """Call `dse` in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Run:
+        monkeypatch.setattr(sys, "argv", ["dse", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        shown = capsys.readouterr()
+        return Run(code, shown.out, shown.err)
+
+    return run
+
+
+def test_the_study_writes_all_its_files_and_prints_both_headlines(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = call("run", "fusemax_attention", "-o", "out")
+    assert done.code == 0
+    assert done.out.rstrip().endswith("240 rows: out/results.csv")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    figures = {f"figure_{number}.{kind}" for number in ("6a", "6b", "7", "8", "9") for kind in ("png", "pdf")}
+    assert names == {"results.csv", "breakdown.csv", "run.yaml"} | figures
+    frame = pd.read_csv(tmp_path / "out/results.csv")
+    assert list(frame.columns[:15]) == [
+        "design", "accounting", "workload", "model", "seq_len", "latency_s", "energy_pj", "dram_bytes", "area_um2",
+        "util_2d", "util_1d", "cycles_2d", "cycles_1d", "compute_s", "memory_s",
+    ]  # fmt: skip
+    assert frame.groupby("accounting").size().to_dict() == {"corrected": 120, "published": 120}
+    assert not frame.isna().any().any()
+    assert all(pd.api.types.is_numeric_dtype(frame[column]) for column in frame.columns[4:])
+    record = yaml.safe_load((tmp_path / "out/run.yaml").read_text())
+    assert record["study"]["name"] == "fusemax_attention"
+    assert set(record["versions"]) == {"dse", "numpy", "pandas", "matplotlib"}
+    for text in ("6.723", "0.7875", "1303", "1392", "corrected"):
+        assert text in done.out
+
+
+def test_the_default_folder_is_named_after_the_study(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert call("run", "fusemax_attention", "--no-figures").code == 0
+    assert {path.name for path in (tmp_path / "results/fusemax_attention").iterdir()} == {
+        "results.csv",
+        "breakdown.csv",
+        "run.yaml",
+    }
+
+
+def test_settings_change_a_design_and_are_recorded(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    done = call("run", "fusemax_attention", "-o", "out", "--no-figures", "--set", "flat.lanes=1024", "--format", "json")
+    rows = {(row["accounting"], row["design"], row["baseline"]): row for row in json.loads(done.out)}
+    assert rows["published", "fusemax", "flat"]["speedup"] == pytest.approx(3.89, abs=0.005)
+    assert rows["published", "unfused", "flat"]["speedup_published"] is None
+    assert yaml.safe_load((tmp_path / "out/run.yaml").read_text())["settings"] == {"set": ["flat.lanes=1024"]}
+
+
+def test_a_run_that_fails_leaves_earlier_results_as_they_were(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/results.csv").write_text("old\n")
+    failed = call("run", "fusemax_attention", "-o", "out", "--set", "fusemax.rows=100")
+    assert failed.code == 2
+    assert "M = 1024 does not divide by 100" in failed.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["results.csv"]
+    assert (tmp_path / "out/results.csv").read_text() == "old\n"
+
+
+def test_a_folder_that_cannot_be_written_is_named(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "file").write_text("")
+    failed = call("run", "fusemax_attention", "--no-figures", "-o", "file")
+    assert failed.code == 2
+    assert failed.err == "cannot write to file: File exists; give another folder with -o\n"
+
+
+@pytest.mark.parametrize("by", ["einsum", "component", "action"])
+def test_evaluate_opens_a_point_whose_parts_add_up(call, by: str) -> None:  # type: ignore[no-untyped-def]
+    arguments = ("evaluate", "fusemax", "attention_1pass", "--model", "BERT", "--seq-len", "64K")
+    total = json.loads(call(*arguments, "--format", "json").out)[0]
+    parts = pd.DataFrame(json.loads(call(*arguments, "--by", by, "--format", "json").out))
+    assert parts["energy_pj"].sum() == total["energy_pj"]
+    if by == "einsum":
+        assert parts["latency_s"].sum() == total["latency_s"]
+        assert parts["dram_bytes"].sum() == total["dram_bytes"]
+    shown = call(*arguments, "--by", by)
+    assert shown.code == 0
+    assert "mapping: M0 = 256, P0 = 256, P1 = 128" in shown.out
+
+
+def test_evaluate_takes_parameters_and_options(call) -> None:  # type: ignore[no-untyped-def]
+    done = call("evaluate", "flat", "attention_3pass", "--set", "lanes=512", "--set", "q_at=onchip", "--format", "json")
+    changed = json.loads(done.out)[0]
+    plain = json.loads(call("evaluate", "flat", "attention_3pass", "--format", "json").out)[0]
+    assert changed["latency_s"] == plain["latency_s"] / 2
+    assert changed["dram_bytes"] < plain["dram_bytes"]
+
+
+def test_list_show_and_check_go_round(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    rows = json.loads(call("list", "--format", "json").out)
+    assert {row["kind"] for row in rows} == {"archs", "mappings", "workloads", "studies", "models"}
+    assert all(row["about"] for row in rows)
+    assert {row["name"] for row in json.loads(call("list", "studies", "--format", "json").out)} >= {"fusemax_attention"}
+    workload = call("show", "attention_1pass").out
+    assert workload.startswith("# workloads/attention_1pass.yaml\n")
+    (tmp_path / "mine.yaml").write_text(workload)
+    assert call("check", "mine.yaml").out == "mine.yaml: a workload\n"
+    assert "BERT: {batch: 64" in call("show", "BERT").out
+
+
+def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "a.yaml").write_text("units: {}\nmemory: 1\n")
+    (tmp_path / "b.yaml").write_text("einsums: [\n")
+    failed = call("check", "a.yaml", "b.yaml")
+    assert failed.code == 2
+    lines = failed.err.splitlines()
+    assert lines[0].startswith("a.yaml:2: unknown key 'memory'")
+    assert lines[-1].startswith("b.yaml:2: not YAML:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nope"], "unknown study 'nope'; allowed: fusemax_attention, or a path to a YAML file"),
+        (["run", "none.yaml"], "no file none.yaml"),
+        (
+            ["run", "fusemax_attention", "--set", "flat.lans=4"],
+            "--set flat.lans=4: flat has no parameter 'lans'; did you mean 'lanes'?",
+        ),
+        (
+            ["run", "fusemax_attention", "--set", "flet.lanes=4"],
+            "--set flet.lanes=4: unknown design 'flet'; did you mean 'flat'?",
+        ),
+        (
+            ["run", "fusemax_attention", "--set", "lanes"],
+            "--set lanes: expected DESIGN.PARAMETER=VALUE; designs: unfused, flat,",
+        ),
+        (
+            ["run", "fusemax_attention", "--set", "flat.lanes=few"],
+            "--set flat.lanes=few: expected a number with its unit",
+        ),
+        (
+            ["run", "fusemax_attention", "--set", "flat.q_at=there"],
+            "--set flat.q_at=there: q_at has no choice 'there'; allowed: offchip, onchip",
+        ),
+        (["evaluate", "fusemx", "attention_1pass"], "unknown architecture 'fusemx'; did you mean 'fusemax'?"),
+        (
+            ["evaluate", "fusemax", "attention_3pass"],
+            "no shipped mapping runs attention_3pass on fusemax; give one with --mapping",
+        ),
+        (
+            ["evaluate", "fusemax", "attention_1pass", "--by", "level"],
+            "--by: unknown grouping 'level'; allowed: action, component, einsum",
+        ),
+        (
+            ["evaluate", "fusemax", "attention_1pass", "--seq-len", "-5"],
+            "P is a whole number from 1 to 2^53, found -5 from 'seq_len'",
+        ),
+        (["evaluate", "fusemax", "attention_1pass", "--set", "rows"], "--set rows: expected PARAMETER=VALUE"),
+        (
+            ["evaluate", "fusemax", "attention_1pass", "--set", "buffer=300MiB"],
+            "GLB: no SRAM of 314,572,800 bytes at 4096 bit",
+        ),
+        (["evaluate", "fusemax", "attention_1pass", "--set", "cols=100"], "P / P0 = 10.24 is no whole number"),
+        (
+            ["evaluate", "fusemax", "attention_1pass", "--format", "xml"],
+            "--format: unknown format 'xml'; allowed: csv, json, table",
+        ),
+        (["evaluate", "fusemax"], "Missing argument 'workload'"),
+        (
+            ["list", "chips"],
+            "unknown kind 'chips'; did you mean 'archs'? allowed: archs, mappings, models, studies, workloads",
+        ),
+        (["show", "nothing"], "nothing ships under 'nothing'"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["run", "--frob"], "No such option: --frob"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(call, arguments: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+    failed = call(*arguments)
+    assert failed.code == 2
+    assert failed.out == ""
+    assert len(failed.err.splitlines()) == 1
+    assert message in failed.err
+
+
+def test_help_lists_the_commands_and_exits_well(call) -> None:  # type: ignore[no-untyped-def]
+    shown = call("--help")
+    assert shown.code == 0
+    for command in ("run", "evaluate", "list", "show", "check"):
+        assert f"  {command} " in shown.out
+
+
+def test_an_interrupted_run_leaves_no_file_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dse.cli", "run", "fusemax_attention", "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("out/.unfinished-*/*.csv")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err == "stopped; nothing was half written\n"
+    assert list((tmp_path / "out").iterdir()) == []
