@@ -215,14 +215,9 @@ def test_help_lists_the_commands_and_exits_well(call) -> None:  # type: ignore[n
 
 
 def test_an_interrupted_run_leaves_no_file_behind(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "dse.cli", "run", "fusemax_attention", "-o", str(tmp_path / "out")]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    program = "import signal, dse.cli; signal.signal(signal.SIGINT, signal.default_int_handler); dse.cli.main()"
+    command = [sys.executable, "-c", program, "run", "fusemax_attention", "-o", str(tmp_path / "out")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("out/.unfinished-*/*.csv")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
