@@ -102,9 +102,10 @@ def run(
     if len(summary):
         _print(summary, form, "Means over the points: speedup and energy relative to the baseline")
     if form == "table":
-        area = summarize_area(result.frame)
+        area = summarize_area(result)
         if len(area):
-            _print(area, form, "Chip area")
+            over = f", and relative to {loaded.baselines[0]}" if loaded.baselines else ""
+            _print(area, form, f"Chip area in mm2{over}", digits=7)
         print(f"{len(result.frame)} rows: {folder / 'results.csv'}")
 
 
@@ -211,7 +212,7 @@ def _check_format(form: str) -> None:
         raise SpecError(f"--format: unknown format {form!r}; {allowed(form, FORMATS)}")
 
 
-def _print(frame: pd.DataFrame, form: str, title: str = "") -> None:
+def _print(frame: pd.DataFrame, form: str, title: str = "", digits: int = 4) -> None:
     from dse.report.tables import as_table, as_text
 
     if form != "table":
@@ -220,7 +221,7 @@ def _print(frame: pd.DataFrame, form: str, title: str = "") -> None:
     from rich.console import Console
 
     console = Console()
-    table: Any = as_table(frame)
+    table: Any = as_table(frame, digits)
     if not console.is_terminal:
         console = Console(
             width=max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)

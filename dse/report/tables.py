@@ -24,8 +24,8 @@ def as_text(frame: pd.DataFrame, kind: str) -> str:
     return json.dumps(records, indent=2, default=lambda value: value.item()) + "\n"
 
 
-def as_table(frame: pd.DataFrame) -> Table:
-    """The table for a terminal: numbers to four digits, aligned, missing values left empty."""
+def as_table(frame: pd.DataFrame, digits: int = 4) -> Table:
+    """The table for a terminal: numbers to a few digits, aligned, missing values left empty."""
     from rich import box
     from rich.table import Table
 
@@ -37,12 +37,12 @@ def as_table(frame: pd.DataFrame) -> Table:
             str(column), justify="right" if numeric else "left", no_wrap=not wide, max_width=100 if wide else None
         )
     for row in frame.itertuples(index=False):
-        table.add_row(*(format_number(value) for value in row))
+        table.add_row(*(format_number(value, digits) for value in row))
     return table
 
 
-def format_number(value: object) -> str:
-    """A cell: integers whole below ten million, floats to four digits, NaN empty."""
+def format_number(value: object, digits: int = 4) -> str:
+    """A cell: integers whole below ten million, floats to `digits`, NaN empty."""
     if isinstance(value, str):
         return value
     number = float(value)  # type: ignore[arg-type]
@@ -50,4 +50,4 @@ def format_number(value: object) -> str:
         return ""
     if number == int(number) and abs(number) < 1e7:
         return str(int(number))
-    return f"{number:.4g}"
+    return f"{number:.{digits}g}"

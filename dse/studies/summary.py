@@ -37,13 +37,18 @@ def summarize(result: StudyResult) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def summarize_area(frame: pd.DataFrame) -> pd.DataFrame:
-    """A row per accounting and design whose area is the same at every point: area in mm2."""
-    rows = []
-    for (accounting, design), group in frame.groupby(["accounting", "design"], sort=False):
-        if group["area_um2"].nunique() == 1:
-            rows.append({"accounting": accounting, "design": design, "area_mm2": group["area_um2"].iloc[0] / 1e6})
-    return pd.DataFrame(rows)
+def summarize_area(result: StudyResult) -> pd.DataFrame:
+    """A row per design whose area is the same at every point: mm2 under each accounting, and its ratio to the first
+    baseline's."""
+    areas = result.frame.groupby(["design", "accounting"], sort=False)["area_um2"]
+    fixed = areas.first()[areas.nunique() == 1] / 1e6
+    table = fixed.unstack("accounting", sort=False)
+    columns: dict[str, pd.Series[float]] = {}
+    for accounting in table:
+        columns[f"{accounting}_mm2"] = table[accounting]
+        if result.study.baselines and result.study.baselines[0] in table.index:
+            columns[f"{accounting}_relative"] = table[accounting] / table.loc[result.study.baselines[0]][accounting]
+    return pd.DataFrame(columns).reset_index()
 
 
 def geometric_mean(values: pd.Series[float]) -> float:
