@@ -44,7 +44,9 @@ def summarize_area(result: StudyResult) -> pd.DataFrame:
     fixed = areas.first()[areas.nunique() == 1] / 1e6
     table = fixed.unstack("accounting", sort=False)
     columns: dict[str, pd.Series[float]] = {}
-    for accounting in table:
+    for accounting in result.study.accounting:
+        if accounting not in table:
+            continue
         columns[f"{accounting}_mm2"] = table[accounting]
         if result.study.baselines and result.study.baselines[0] in table.index:
             columns[f"{accounting}_relative"] = table[accounting] / table.loc[result.study.baselines[0]][accounting]
