@@ -11,6 +11,7 @@ from functools import cached_property
 
 from dse.cascade.einsum import Access, Einsum
 from dse.cascade.parser import CascadeError
+from dse.cascade.polynomial import Polynomial
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ class Cascade:
 
     @cached_property
     def external(self) -> frozenset[str]:
-        """Tensors that enter or leave: the inputs, views of them, and the outputs."""
-        views = [
-            view.name
-            for view in self.einsums
-            if view.is_view and view.inputs[0].tensor in {access.tensor for access in self.inputs}
-        ]
-        return frozenset((*(access.tensor for access in self.inputs), *views, *self.outputs))
+        """Tensors that enter or leave: inputs and outputs, views of them, and what they are views of."""
+        found = {access.tensor for access in self.inputs} | set(self.outputs)
+        views = [einsum for einsum in self.einsums if einsum.is_view]
+        for view in (*views, *reversed(views)):
+            if {view.name, view.inputs[0].tensor} & found:
+                found |= {view.name, view.inputs[0].tensor}
+        return frozenset(found)
 
 
 def rank_of(variable: str) -> str:
@@ -100,8 +101,21 @@ def check_einsum(cascade: Cascade, position: int, *, initial: bool = False) -> N
                 raise CascadeError(
                     f"filter '{condition}' uses {variable!r}; the Einsum has {', '.join(einsum.variables)}", einsum.text
                 )
-    if not initial and any(len(index.variables) > 1 for index in einsum.output.indices):
-        raise CascadeError(f"each index of the output {einsum.output} takes one variable at most", einsum.text)
+    if not initial:
+        _check_output(cascade, einsum)
+
+
+def _check_output(cascade: Cascade, einsum: Einsum) -> None:
+    """An output index is one variable of its own, or that of an iteration and 1: each element is made in one place."""
+    variables = [variable for index in einsum.output.indices for variable in index.variables]
+    for index in einsum.output.indices:
+        steps = index.variables and index.variables[0] in cascade.iterative and index.offset == Polynomial.of(1)
+        plain = index.is_plain or (steps and len(index.terms) == 1 and index.terms[0][1] == Polynomial.of(1))
+        if not plain or len(set(variables)) < len(variables):
+            raise CascadeError(
+                f"each index of the output {einsum.output} is a variable of its own (or an iterative one, +1)",
+                einsum.text,
+            )
 
 
 def check_iterations(cascade: Cascade) -> None:

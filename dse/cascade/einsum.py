@@ -51,7 +51,7 @@ class Access:
         return tuple(dict.fromkeys(variable for index in self.indices for variable in index.variables))
 
     def __str__(self) -> str:
-        return f"{self.tensor}[{','.join(str(index) for index in self.indices)}]"
+        return f"{self.tensor}[{','.join(str(index) for index in self.indices)}]" if self.indices else self.tensor
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ reduction := ("sum" | "max" | "min") { "_" variable } "(" sum ")"
 sum       := product { ("+" | "-") product }
 product   := factor { ("*" | "/") factor }
 factor    := number | "inf" | "-" factor | access | function "(" sum { "," sum } ")" | "(" sum ")"
-access    := Tensor "[" index { "," index } "]"
+access    := Tensor [ "[" index { "," index } "]" ]
 index     := affine combination of variables (m, m1), rank shapes (M, M1) and integers
 condition := index ("<=" | "<" | ">=" | ">" | "==" | "!=") index
 """
@@ -207,11 +207,12 @@ class _Parser:
         if token.kind != "name":
             raise self.error("a tensor such as Q[e,p]")
         self.position += 1
-        self.expect("[")
-        indices = [self.index()]
-        while self.take(","):
+        indices: list[Affine] = []
+        if self.take("["):
             indices.append(self.index())
-        self.expect("]")
+            while self.take(","):
+                indices.append(self.index())
+            self.expect("]")
         return Access(token.text, tuple(indices))
 
     def index(self) -> Affine:

@@ -6,7 +6,7 @@ is marked infeasible and the rest go on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from dse.model.capacity import check_capacities, held_tiles, overflow_error, overflow_share, room
 from dse.model.einsum_nest import BoundEinsum, Job, bind_einsums
-from dse.model.feasibility import Feasibility, largest_divisor, whole_number
+from dse.model.feasibility import (
+    Feasibility,
+    divisor_counts,
+    largest_divisor,
+    next_divisor,
+    nth_divisor,
+    whole_number,
+)
 from dse.model.names import check_names
 from dse.specs.architecture import Hardware
 from dse.specs.mapping import LargestDivisor, Overflow, Plan
@@ -60,7 +67,8 @@ def bind(workload: Workload, hardware: Hardware, plan: Plan, given: Mapping[str,
     einsums = bind_einsums(job, values, feasibility)
     for name, value in plan.parameters.items():
         if isinstance(value, Overflow) and name not in given:
-            values[name] = Quantity(overflow_share(job, einsums, value.of, values))
+            found[name] = Quantity(overflow_share(job, einsums, value.of, values))
+    values = _with_written(plan, {**outer, **found}, given)
     check_capacities(job, einsums, values, feasibility)
     return Binding(workload, hardware, plan, values, einsums, feasibility.points)
 
@@ -79,25 +87,55 @@ def _largest_that_fits(
     given: Mapping[str, Quantity],
     feasibility: Feasibility,
 ) -> Quantity:
-    """Tiles grow linearly with one factor, so two trial sizes tell the largest that fits."""
-    needs: list[list[Any]] = []
-    for size in (2, 1):
+    """The largest divisor with which the memory overflows at no time, point by point.
+
+    Tiles mostly grow linearly with a factor, so the first guess extends a line through two trial sizes; where it or the
+    next divisor proves it wrong, the divisors are bisected (tiles never shrink as a factor grows).
+    """
+    start = _with_written(job.plan, {**outer, name: Quantity(1)}, given)
+    number, has = whole_number(factor.of, start, feasibility), room(job, factor.fits, start)
+
+    def needs(size: Any) -> list[Any]:
         values = _with_written(job.plan, {**outer, name: Quantity(size)}, given)
         nests = bind_einsums(job, values, Feasibility(checked=False))
-        needs.append(
-            [sum(held[factor.fits].values()) for held in held_tiles(job, nests, factor.fits) if factor.fits in held]
-        )
-    has = room(job, factor.fits, values)
+        return [sum(held[factor.fits].values()) for held in held_tiles(job, nests, factor.fits) if factor.fits in held]
+
+    at_one = needs(1)
     spills = factor.fits in {spill.memory for spill in job.plan.spills}
-    limit: Any = np.inf
-    for at_two, at_one in zip(*needs, strict=True):
-        growth = np.asarray(at_two - at_one, dtype=np.float64)
-        fitting = np.floor((has - at_one) / np.where(growth > 0, growth, 1)) + 1
-        limit = np.minimum(limit, np.where(growth > 0, fitting, np.inf))
+    for need in at_one:
         feasibility.require(
-            lambda: spills | (at_one <= has),
+            lambda: spills | (need <= has),
             lambda: overflow_error(
-                job, ("parameters", name), factor.fits, at_one, has, f"the smallest tiles ({name} = 1)"
+                job, ("parameters", name), factor.fits, need, has, f"the smallest tiles ({name} = 1)"
             ),
         )
-    return Quantity(largest_divisor(whole_number(factor.of, values, feasibility), np.maximum(limit, 1)))
+    limit: Any = np.inf
+    for small, large in zip(at_one, needs(2), strict=True):
+        growth = np.asarray(large - small, dtype=np.float64)
+        fitting = np.floor((has - small) / np.where(growth > 0, growth, 1)) + 1
+        limit = np.minimum(limit, np.where(growth > 0, fitting, np.inf))
+    guess = largest_divisor(number, np.maximum(limit, 1))
+    return Quantity(_corrected(number, guess, lambda size: _all_at_most(needs(size), has)))
+
+
+def _all_at_most(needs: list[Any], has: Any) -> Any:
+    holds: Any = True
+    for need in needs:
+        holds = holds & np.asarray(need <= has)
+    return holds
+
+
+def _corrected(number: Any, guess: Any, fits: Callable[[Any], Any]) -> Any:
+    """The largest divisor of `number` that `fits`, or 1: `guess` where it is right, else found by bisection."""
+    above = next_divisor(number, guess)
+    right = (fits(guess) | (np.asarray(guess) == 1)) & (~np.asarray(fits(above)) | (np.asarray(above) == guess))
+    if np.all(right):
+        return guess
+    numbers = np.asarray(number)
+    counts = divisor_counts(numbers)
+    low, high = np.zeros(numbers.shape, dtype=np.int64), counts - 1
+    while np.any(low < high):
+        middle = (low + high + 1) // 2
+        holds = fits(nth_divisor(numbers, middle))
+        low, high = np.where(holds, middle, low), np.where(holds, high, middle - 1)
+    return nth_divisor(numbers, low)

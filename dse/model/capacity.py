@@ -19,8 +19,9 @@ def held_tiles(
 ) -> list[dict[str, dict[str, Any]]]:
     """Elements that one instance of a memory holds, as memory -> tensor -> elements; one entry per time to check.
 
-    A unit's innermost memory holds the operands of an Einsum at a time; any other holds the tiles of all Einsums of a
-    phase: a tensor that several use once, and of tensors that share space the largest. `only` looks at one memory.
+    A memory inside all fan-outs, the registers of a PE, holds the operands of an Einsum at a time; any other holds the
+    tiles of all Einsums of a phase: a tensor that several use once, and of tensors that share space the largest.
+    `only` looks at one memory.
     """
     home = {tensor: group[0] for group in job.plan.share_space for tensor in group}
     times: list[dict[str, dict[str, Any]]] = []
@@ -32,7 +33,7 @@ def held_tiles(
                 if only not in (None, memory) or job.hardware.memories[memory].capacity_bits is None:
                     continue
                 tiles = _tiles(bound, depth)
-                if depth == len(bound.unit.memories) - 1:
+                if depth == len(bound.unit.memories) - 1 and not bound.unit.path[depth][1]:
                     times.append({memory: tiles})
                     continue
                 above = product(
@@ -60,8 +61,13 @@ def _tiles(bound: BoundEinsum, depth: int) -> dict[str, Any]:
 
 def room(job: Job, memory: str, values: Mapping[str, Quantity]) -> Any:
     """Elements that the mapping may keep in one instance of a memory (infinite where it has no bound)."""
-    allowed = job.plan.capacity.get(memory)
-    bits = allowed.size(values, INFORMATION) if allowed else job.hardware.memories[memory].capacity_bits
+    bits = job.hardware.memories[memory].capacity_bits
+    asked = job.plan.capacity.get(memory)
+    if asked is not None and bits is not None:
+        most, bits = bits, asked.size(values, INFORMATION)
+        if np.any(np.asarray(bits > most)):
+            has = f"{np.min(most) / 8:,.0f} B"
+            raise asked.source.error(asked.key, f"{memory} has {has}, found {asked.expression.text!r}")
     return np.inf if bits is None else bits / job.workload.word_bits()
 
 

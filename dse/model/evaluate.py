@@ -13,7 +13,7 @@ import numpy as np
 from dse.components.library import Component, price_component
 from dse.model.accounting import CORRECTED, Accounting
 from dse.model.binding import Binding, bind
-from dse.model.nest import busy_units, temporal_iterations
+from dse.model.nest import busy_units, exact_product, temporal_iterations
 from dse.model.result import EinsumTiming, EnergyEntry, Phase, Result
 from dse.model.traffic import Traffic, memory_traffic
 from dse.specs.architecture import DIRECTIONS, Architecture, Hardware, evaluate_attributes
@@ -117,10 +117,9 @@ def _timings(binding: Binding) -> dict[str, EinsumTiming]:
     timings = {}
     for name, bound in binding.einsums.items():
         steps = temporal_iterations(bound.levels)
-        operations = steps * busy_units(bound.levels)
-        timings[name] = EinsumTiming(
-            bound.unit.name, steps * bound.cycles_per_operation, operations, operations * bound.cycles_per_operation
-        )
+        operations = exact_product(steps, busy_units(bound.levels))
+        cycles, work = (exact_product(count, bound.cycles_per_operation) for count in (steps, operations))
+        timings[name] = EinsumTiming(bound.unit.name, cycles, operations, work)
     return timings
 
 
@@ -131,7 +130,7 @@ def _phase(binding: Binding, plan: PhasePlan, timings: Mapping[str, EinsumTiming
     names: list[str] = []
     for step in plan.steps:
         if step.stall is not None:
-            steps.append({"stall": {"stall": step.stall.evaluate({**binding.values, **cycles}, COUNT)}})
+            steps.append({"stall": {"stall": step.stall.not_negative({**binding.values, **cycles})}})
             continue
         steps.append({unit: {name: timings[name].cycles for name in einsums} for unit, einsums in step.work.items()})
         names.extend(name for einsums in step.work.values() for name in einsums)

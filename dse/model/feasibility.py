@@ -6,6 +6,7 @@ import ast
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Feasibility:
         met = np.asarray(holds())
         if np.all(met):
             return
-        if met.size == 1:
+        if met.ndim == 0:
             raise error()
         self.points = self.points & met
 
@@ -76,12 +77,39 @@ def nearest_divisors(number: int, factor: float) -> str:
 
 def largest_divisor(number: Any, limit: Any) -> Any:
     """The largest divisor of `number` that is at most `limit` (1 or more). Arrays broadcast."""
-    numbers, limits = np.broadcast_arrays(np.asarray(number, dtype=np.int64), np.asarray(limit, dtype=np.float64))
+    return _by_divisors(number, limit, lambda divisors, limits: np.searchsorted(divisors, limits, side="right") - 1)
+
+
+def next_divisor(number: Any, divisor: Any) -> Any:
+    """The divisor of `number` above `divisor`, or the number itself. Arrays broadcast."""
+    return _by_divisors(
+        number, divisor, lambda divisors, at: np.minimum(np.searchsorted(divisors, at, side="right"), len(divisors) - 1)
+    )
+
+
+def nth_divisor(number: Any, places: Any) -> Any:
+    """The divisor of `number` at a place in their order, from 0. Arrays broadcast."""
+    return _by_divisors(number, places, lambda divisors, at: at.astype(np.int64))
+
+
+def divisor_counts(number: Any) -> Any:
+    """How many divisors `number` has. Arrays keep their shape."""
+    return np.vectorize(lambda value: len(_divisors(int(value))), otypes=[np.int64])(number)
+
+
+def _by_divisors(number: Any, values: Any, place: Callable[[NDArray[np.int64], NDArray[np.float64]], Any]) -> Any:
+    """The divisor of each number at the place that `place` finds for the value beside it."""
+    numbers, beside = np.broadcast_arrays(np.asarray(number, dtype=np.int64), np.asarray(values, dtype=np.float64))
     found = np.empty(numbers.shape, dtype=np.int64)
     for value in np.unique(numbers):
-        small = np.arange(1, math.isqrt(int(value)) + 1)
-        small = small[value % small == 0]
-        divisors = np.unique(np.concatenate([small, value // small]))
         chosen = numbers == value
-        found[chosen] = divisors[np.searchsorted(divisors, limits[chosen], side="right") - 1]
+        divisors = _divisors(int(value))
+        found[chosen] = divisors[place(divisors, beside[chosen])]
     return int(found) if found.ndim == 0 else found
+
+
+@cache
+def _divisors(number: int) -> NDArray[np.int64]:
+    small = np.arange(1, math.isqrt(number) + 1)
+    small = small[number % small == 0]
+    return np.unique(np.concatenate([small, number // small]))

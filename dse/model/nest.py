@@ -79,6 +79,15 @@ def product(factors: Iterable[Count]) -> Count:
     return math.prod(factors)
 
 
+def exact_product(left: Count, right: Count) -> Count:
+    """The product of two counts of any size: float64 where int64 would wrap."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left * right
+    if float(np.max(left)) * float(np.max(right)) < EXACT_LIMIT:
+        return left * right
+    return np.asarray(left, dtype=np.float64) * right
+
+
 def count_accesses(
     levels: Sequence[Level], operands: Sequence[Operand], *, wrap_distinct: bool = False
 ) -> dict[tuple[str, str], AccessCounts]:
@@ -154,7 +163,7 @@ def hull(operand: Operand, lengths: Mapping[str, Count]) -> list[Count]:
 def _reach(index: Terms, lengths: Mapping[str, Count]) -> Count:
     if len(index) == 1 and isinstance(index[0][1], int) and index[0][1] == 1:
         return lengths.get(index[0][0], 1)
-    return 1 + sum(scale * (lengths.get(rank, 1) - 1) for rank, scale in index)
+    return 1 + sum(abs(scale) * (lengths.get(rank, 1) - 1) for rank, scale in index)
 
 
 def _in_range(levels: Sequence[Level], scale: float = 1.0) -> Sequence[Level]:
@@ -174,7 +183,7 @@ def _in_range(levels: Sequence[Level], scale: float = 1.0) -> Sequence[Level]:
 
 def _largest_scale(operand: Operand) -> float:
     """How much larger than its iterations an operand's hull can be: its scales, multiplied."""
-    return math.prod(max(1.0, float(np.max(scale))) for index in operand.indices for _, scale in index)
+    return math.prod(max(1.0, float(np.max(np.abs(scale)))) for index in operand.indices for _, scale in index)
 
 
 def _distinct_elements(
@@ -215,8 +224,11 @@ def _scaled(count: Count, numerator: Count, denominator: Count) -> Count:
 def _wrapping_product(left: Count, right: Count) -> Count:
     if isinstance(left, int) and isinstance(right, int):
         return (left * right) % 2**64
-    wrapped = np.asarray(left, dtype=np.uint64) * np.asarray(right, dtype=np.uint64)
-    return wrapped.astype(np.float64)
+    sides = np.broadcast_arrays(left, right)
+    if all(side.dtype.kind == "i" for side in sides):
+        return (sides[0].astype(np.uint64) * sides[1].astype(np.uint64)).astype(np.float64)
+    wrapped = [float(int(a) * int(b) % 2**64) for a, b in zip(*(side.ravel() for side in sides), strict=True)]
+    return np.array(wrapped).reshape(sides[0].shape)
 
 
 def _deliveries(
@@ -274,13 +286,17 @@ def _sliding_deliveries(
         move = {rank: -distance for rank, distance in rewound.items()}
         move[loop.rank] = move.get(loop.rank, 0) + stride
         overlap = product(
-            np.maximum(0, length - np.abs(sum(scale * move.get(rank, 0) for rank, scale in index)))
+            _positive_part(length - abs(sum(scale * move.get(rank, 0) for rank, scale in index)))
             for length, index in zip(tile, operand.indices, strict=True)
         )
         repeats = product(outer.bound for outer, _ in steps[position + 1 :])
         total = total + repeats * (loop.bound - 1) * (size - overlap)
         rewound[loop.rank] = rewound.get(loop.rank, 0) + stride * (loop.bound - 1)
-    return int(total) if np.ndim(total) == 0 else total
+    return total
+
+
+def _positive_part(value: Count) -> Count:
+    return max(0, value) if isinstance(value, int) else np.maximum(0, value)
 
 
 def _receivers(level: Level, operand: Operand, strides: Mapping[str, Count]) -> Count:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dse.model.accounting import Accounting
 from dse.model.binding import Binding
 from dse.model.einsum_nest import BoundEinsum
-from dse.model.nest import AccessCounts, busy_units, count_accesses
+from dse.model.nest import AccessCounts, busy_units, count_accesses, product
+from dse.specs.mapping import SpillPlan
+from dse.specs.quantity import COUNT
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """Elements that an Einsum reads from and writes to a memory for one operand, over all the instances that it uses."""
+    """Elements that an Einsum reads from and writes to a memory for one operand, over all the instances that it uses.
+
+    `instances` is how many instances of the hardware share that: a memory that the unit sees as one may be many.
+    """
 
     einsum: str
     memory: str
@@ -39,9 +46,17 @@ def memory_traffic(binding: Binding, accounting: Accounting) -> list[Traffic]:
             reads, writes = count.reads, count.fills + count.updates
             if accounting.dropped_reads and component == "dram":
                 reads = _unless_equal(reads, count.updates)
-            found.append(Traffic(bound.name, memory, operand, reads * instances, writes * instances, instances))
+            shared = busy_instances(binding, bound, memory)
+            found.append(Traffic(bound.name, memory, operand, reads * instances, writes * instances, shared))
         found.extend(_spilled(binding, bound, counts, accounting))
     return found
+
+
+def busy_instances(binding: Binding, bound: BoundEinsum, memory: str) -> Any:
+    """Instances of a memory that an Einsum keeps busy: those on its path, each standing for its share of the chip's."""
+    depth = bound.unit.memories.index(memory)
+    on_path = product(size for fanout in binding.hardware.fanouts[bound.unit.name][:depth] for size in fanout.values())
+    return busy_units(bound.levels[:depth]) * (binding.hardware.memories[memory].instances / on_path)
 
 
 def _spilled(
@@ -53,9 +68,9 @@ def _spilled(
     for spill in binding.plan.spills:
         if spill.memory not in bound.unit.memories[1:]:
             continue
-        depth = bound.unit.memories.index(spill.memory) - 1
-        outside, used = bound.unit.memories[depth], busy_units(bound.levels[:depth])
-        share = spill.share.evaluate(binding.values)
+        outside = bound.unit.memories[bound.unit.memories.index(spill.memory) - 1]
+        used = busy_instances(binding, bound, outside)
+        share = spill_share(binding, spill)
         for operand in bound.operands:
             count = counts.get((spill.memory, operand.name))
             if count is None or bound.tensors[operand.name] not in spill.tensors:
@@ -67,6 +82,14 @@ def _spilled(
             spilled_reads, spilled_writes = (share * moved * count.instances for moved in (reads, writes))
             found.append(Traffic(bound.name, outside, operand.name, spilled_reads, spilled_writes, used))
     return found
+
+
+def spill_share(binding: Binding, spill: SpillPlan) -> Any:
+    """The share of a tensor that spills, from 0 to 1. Raises SpecError for any other."""
+    share = spill.share.evaluate(binding.values, COUNT)
+    if np.any(np.asarray(share) < 0) or np.any(np.asarray(share) > 1):
+        raise spill.share.source.error(spill.share.key, f"share is from 0 to 1, found {share}")
+    return share
 
 
 def _unless_equal(reads: Any, updates: Any) -> Any:

@@ -56,6 +56,15 @@ class Located:
             origin = "" if shown == self.expression.text else f" from {self.expression.text!r}"
             raise self.source.error(self.key, f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}{origin}")
 
+    def not_negative(self, values: Mapping[str, Quantity]) -> Any:
+        """A plain number of 0 or more. Raises SpecError."""
+        value = self.evaluate(values, COUNT)
+        if np.any(np.asarray(value) < 0):
+            raise self.source.error(
+                self.key, f"{self.key[-1]} is 0 or more, found {value} from {self.expression.text!r}"
+            )
+        return value
+
     def positive(self, values: Mapping[str, Quantity], dimension: Dimension) -> Any:
         """A positive number in base units. Raises SpecError."""
         value = self.evaluate(values, dimension)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 
-from dse.model.nest import Level, Operand
+from dse.model.nest import Level, Operand, Terms
 
 Box = tuple[tuple[int, int], ...]
 """A tile: (first, last) along each tensor rank, holes of strided indices included."""
@@ -34,13 +34,12 @@ def enumerate_accesses(levels: Sequence[Level], operand: Operand) -> dict[str, d
             value = values.get(position, 0) if at < depth else 0
             low[rank] = low.get(rank, 0) + strides[position] * value
             high[rank] = high.get(rank, 0) + strides[position] * (value if at < depth else bound - 1)
-        return tuple(
-            (
-                sum(scale * low.get(rank, 0) for rank, scale in index),
-                sum(scale * high.get(rank, 0) for rank, scale in index),
-            )
-            for index in operand.indices
-        )
+
+        def end(index: Terms, *, upper: bool) -> int:
+            ends = ((high if (scale > 0) == upper else low).get(rank, 0) * scale for rank, scale in index)
+            return sum(ends)
+
+        return tuple((end(index, upper=False), end(index, upper=True)) for index in operand.indices)
 
     def positions(kind: str, depths: range) -> list[int]:
         return [number for number, (depth, what, _, _) in enumerate(loops) if what == kind and depth in depths]

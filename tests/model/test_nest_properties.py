@@ -17,6 +17,7 @@ INDICES = {
     "other input": ((("k", 1),), (("n", 1),)),
     "sliding window": ((("m", 1), ("k", 1)),),
     "strided window": ((("m", 2), ("k", 1)), (("n", 1),)),
+    "reversed window": ((("m", 1), ("k", -1)), (("n", 1),)),
     "diagonal": ((("m", 1),), (("m", 1), ("n", 1))),
 }
 
