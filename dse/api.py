@@ -27,13 +27,14 @@ def evaluate(
     mapping: str | MappingSpec | None = None,
     model: str | None = None,
     accounting: str | Accounting = "corrected",
-    **parameters: Any,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
 ) -> Result:
     """Price a workload on an architecture under a mapping.
 
     Specs are shipped names, paths or loaded objects; the default mapping is the shipped one for the two. `model` fills
-    in workload parameters (`dse list models`). Every other keyword sets a parameter of the three, or an option of the
-    mapping: text with a unit ("16 MiB", "64K"), a plain number, or an array with one entry per design point (in bits,
+    in workload parameters (`dse list models`). Every other keyword, and `parameters`, sets a parameter of the three, or
+    an option of the mapping: text with a unit ("16 MiB", "64K"), a plain number, or an array with one entry per design point (in bits,
     bits per second or Hz where the parameter has a unit).
 
     Returns a Result: `.latency_s`, `.energy_pj`, `.dram_bytes`, `.area_um2`, `.to_frame(by=...)`, each of the shape of
@@ -52,7 +53,7 @@ def evaluate(
         accounting = PRESETS[accounting]
     given: dict[str, Any] = dict(_model_parameters(model, work))
     choices: dict[str, str] = {}
-    for name, value in parameters.items():
+    for name, value in {**(parameters or {}), **more}.items():
         if name in plan.options:
             choices[name] = str(value)
             continue

@@ -136,7 +136,9 @@ def evaluate(
     given = dict(_setting(text) for text in settings or [])
     if seq_len is not None:
         given["seq_len"] = seq_len
-    result = evaluate_point(architecture, workload, mapping=mapping, model=model, accounting=accounting, **given)
+    result = evaluate_point(
+        architecture, workload, mapping=mapping, model=model, accounting=accounting, parameters=given
+    )
     frame = result.to_frame(by)
     if form != "table":
         _print(frame, form)

@@ -208,7 +208,7 @@ def _mapped(
     """Every operation over the whole iteration space, then the reduction."""
     variables = list(space)
     result = _evaluate(einsum.expression, shapes, tensors, fixed, variables)
-    present = result.present
+    present: Any = result.present
     grids = (
         dict(zip(variables, np.ix_(*(np.arange(size) for size in space.values())), strict=True)) if variables else {}
     )

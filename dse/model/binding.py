@@ -23,6 +23,7 @@ from dse.model.feasibility import (
     nth_divisor,
     whole_number,
 )
+from dse.model.homes import check_homes
 from dse.model.names import check_names
 from dse.specs.architecture import Hardware
 from dse.specs.mapping import LargestDivisor, Overflow, Plan
@@ -69,6 +70,7 @@ def bind(workload: Workload, hardware: Hardware, plan: Plan, given: Mapping[str,
         if isinstance(value, Overflow) and name not in given:
             found[name] = Quantity(overflow_share(job, einsums, value.of, values))
     values = _with_written(plan, {**outer, **found}, given)
+    check_homes(job, einsums, feasibility)
     check_capacities(job, einsums, values, feasibility)
     return Binding(workload, hardware, plan, values, einsums, feasibility.points)
 

@@ -19,7 +19,7 @@ from dse.model.traffic import Traffic, memory_traffic
 from dse.specs.architecture import DIRECTIONS, Architecture, Hardware, evaluate_attributes
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import PhasePlan, Plan
-from dse.specs.parameters import resolve
+from dse.specs.parameters import Located, resolve
 from dse.specs.quantity import COUNT, DIMENSION_NAMES, Quantity
 from dse.specs.source import SpecError, allowed
 from dse.specs.workload import Workload
@@ -226,9 +226,24 @@ def _quantities(
             raise SpecError(
                 f"unknown parameter {name!r} of {architecture.name}, {workload.name} and {plan.name}; {allowed(name, known)}"
             )
-        dimension = defaults[name].dimension if name in defaults else COUNT
-        quantity = value if isinstance(value, Quantity) else Quantity(value, dimension)
+        if name in defaults:
+            dimension = defaults[name].dimension
+        else:
+            written = known[name]
+            constant = isinstance(written, Located) and not written.expression.names
+            dimension = written.quantity({}).dimension if constant else COUNT
+        quantity = value if isinstance(value, Quantity) else Quantity(_number(name, value), dimension)
         if quantity.dimension != dimension:
             raise SpecError(f"{name} takes {DIMENSION_NAMES[dimension]}")
         found[name] = quantity
     return found
+
+
+def _number(name: str, value: Any) -> Any:
+    """A given value as Python's number or an array of int64 or float64, wide enough to compute in. Raises SpecError."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf" or array.size == 0:
+        raise SpecError(f"{name}: expected a number or an array of numbers, found {value!r:.60}")
+    if array.ndim == 0:
+        return array.item()
+    return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dse.cascade.einsum import Einsum
 from dse.specs.architecture import Architecture, UnitSpec
 from dse.specs.mapping import EinsumPlan, LargestDivisor, Overflow, Plan
+from dse.specs.parameters import Located
 from dse.specs.source import Key, allowed
 from dse.specs.workload import Workload
 
@@ -34,6 +35,9 @@ def check_names(workload: Workload, architecture: Architecture, plan: Plan) -> N
         for item in what:
             _known(plan, item, {*architecture.memories, *actions}, ("uncharged", name), "memory or action")
     _check_phases(plan, architecture, computed)
+    _check_expressions(
+        plan, {*architecture.parameters, *workload.parameters, *workload.ranks, *plan.parameters}, computed
+    )
 
 
 def _check_einsum(plan: Plan, own: EinsumPlan, einsum: Einsum, unit: UnitSpec) -> None:
@@ -56,22 +60,25 @@ def _check_einsum(plan: Plan, own: EinsumPlan, einsum: Einsum, unit: UnitSpec) -
 
 def _check_storage(plan: Plan, architecture: Architecture, einsums: Iterable[Einsum]) -> None:
     tensors = {access.tensor for einsum in einsums for access in (einsum.output, *einsum.inputs)}
+    bounded = [name for name, memory in architecture.memories.items() if {"capacity", "depth"} & set(memory.attributes)]
+    outermost = {unit.memories[0] for unit in architecture.units.values()}
     for memory in plan.capacity:
-        _known(plan, memory, architecture.memories, ("capacity", memory), "memory")
+        _known(plan, memory, bounded, ("capacity", memory), "memory with a capacity")
     for number, memory in enumerate(plan.unchecked):
         _known(plan, memory, architecture.memories, ("unchecked", number), "memory")
     for number, group in enumerate(plan.share_space):
         for tensor in group:
             _known(plan, tensor, tensors, ("share_space", number), "tensor")
     for spill in plan.spills:
-        _known(plan, spill.memory, architecture.memories, (*spill.key, "memory"), "memory")
+        inner = [memory for memory in bounded if memory not in outermost]
+        _known(plan, spill.memory, inner, (*spill.key, "memory"), "memory with a capacity and one outside it")
         for tensor in spill.tensors:
             _known(plan, tensor, tensors, (*spill.key, "tensors"), "tensor")
     for value in plan.parameters.values():
         if isinstance(value, LargestDivisor):
-            _known(plan, value.fits, architecture.memories, (*value.key, "fits"), "memory")
+            _known(plan, value.fits, bounded, (*value.key, "fits"), "memory with a capacity")
         elif isinstance(value, Overflow):
-            _known(plan, value.of, architecture.memories, (*value.key, "overflow_of"), "memory")
+            _known(plan, value.of, bounded, (*value.key, "overflow_of"), "memory with a capacity")
     for name in plan.hardware:
         _known(plan, name, architecture.parameters, ("set", name), f"parameter of {architecture.name}")
 
@@ -93,6 +100,30 @@ def _check_phases(plan: Plan, architecture: Architecture, computed: Iterable[str
     for name in computed:
         if name not in seen:
             raise plan.source.error(("phases",), f"{name} is in no phase's steps")
+
+
+def _check_expressions(plan: Plan, names: set[str], computed: Iterable[str]) -> None:
+    """Check what every expression of the plan names; a stall may also name Einsums, for their cycles."""
+    written = [value.of if isinstance(value, LargestDivisor) else value for value in plan.parameters.values()]
+    tokens = [
+        token
+        for own in plan.einsums.values()
+        for group in (*own.loops.values(), *own.spatial.values())
+        for token in group
+    ]
+    tokens += [token for group in plan.loops.values() for token in group]
+    expressions = [
+        *(value for value in written if isinstance(value, Located)),
+        *(token.factor for token in tokens if token.factor is not None),
+        *plan.capacity.values(),
+        *(spill.share for spill in plan.spills),
+    ]
+    stalls = [step.stall for phase in plan.phases for step in phase.steps if step.stall is not None]
+    for located, known in [(each, names) for each in expressions] + [(each, names | set(computed)) for each in stalls]:
+        for name in sorted(located.expression.names - known):
+            raise located.source.error(
+                located.key, f"unknown parameter {name!r} in {located.expression.text!r}; {allowed(name, known)}"
+            )
 
 
 def _known(plan: Plan, name: str, names: Iterable[str], key: Key, what: str) -> None:

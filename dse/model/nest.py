@@ -163,7 +163,10 @@ def hull(operand: Operand, lengths: Mapping[str, Count]) -> list[Count]:
 def _reach(index: Terms, lengths: Mapping[str, Count]) -> Count:
     if len(index) == 1 and isinstance(index[0][1], int) and index[0][1] == 1:
         return lengths.get(index[0][0], 1)
-    return 1 + sum(abs(scale) * (lengths.get(rank, 1) - 1) for rank, scale in index)
+    length: Count = 1
+    for rank, scale in index:
+        length = length + abs(scale) * (lengths.get(rank, 1) - 1)
+    return length
 
 
 def _in_range(levels: Sequence[Level], scale: float = 1.0) -> Sequence[Level]:
@@ -286,13 +289,18 @@ def _sliding_deliveries(
         move = {rank: -distance for rank, distance in rewound.items()}
         move[loop.rank] = move.get(loop.rank, 0) + stride
         overlap = product(
-            _positive_part(length - abs(sum(scale * move.get(rank, 0) for rank, scale in index)))
+            _positive_part(length - abs(_shift(index, move)))
             for length, index in zip(tile, operand.indices, strict=True)
         )
         repeats = product(outer.bound for outer, _ in steps[position + 1 :])
         total = total + repeats * (loop.bound - 1) * (size - overlap)
         rewound[loop.rank] = rewound.get(loop.rank, 0) + stride * (loop.bound - 1)
     return total
+
+
+def _shift(index: Terms, move: Mapping[str, Count]) -> Any:
+    """How far an index moves when its rank variables move."""
+    return sum(scale * move.get(rank, 0) for rank, scale in index)
 
 
 def _positive_part(value: Count) -> Count:

@@ -183,15 +183,16 @@ class Result:
     def to_frame(self, by: str | None = None) -> pd.DataFrame:
         """A tidy table: one row a point, or opened `by` "einsum", "component" or "action".
 
-        Opened, the columns are the energy in pJ and, by Einsum, latency in s (the share on the critical path), cycles,
-        utilization of its unit and DRAM bytes; by action, also the count of actions. Parts add up to the totals
-        exactly. Several points add a column `point`.
+        Opened by Einsum, the columns are its unit, cycles, utilization, latency in s (the share on the critical path),
+        DRAM bytes and energy in pJ; by component or action, the count of actions, bytes moved and energy, and by
+        component the area in um2. Parts add up to the totals exactly. Several points add a column `point`, or, unopened,
+        `feasible`.
         """
         import pandas as pd
 
         if by is None:
-            columns = {name: np.broadcast_to(value, self.shape).ravel() for name, value in self.totals().items()}
-            return pd.DataFrame(columns)
+            totals = {**self.totals(), **({"feasible": self.feasible} if self.shape else {})}
+            return pd.DataFrame({name: np.broadcast_to(value, self.shape).ravel() for name, value in totals.items()})
         if by not in GROUPINGS:
             raise ValueError(f"by is one of {', '.join(GROUPINGS)}, found {by!r}")
         keys = GROUPINGS[by]
@@ -199,15 +200,15 @@ class Result:
         groups: dict[tuple[str, ...], dict[str, Any]] = {}
         for entry, energy in zip(self.energy, energies, strict=True):
             group = groups.setdefault(
-                tuple(getattr(entry, key) for key in keys), dict.fromkeys(("count", "energy_pj"), 0)
+                tuple(getattr(entry, key) for key in keys), dict.fromkeys(("count", "bytes", "energy_pj"), 0.0)
             )
-            group["energy_pj"] = group["energy_pj"] + energy
             group["count"] = group["count"] + entry.count
+            group["bytes"] = group["bytes"] + self._bytes(entry)
+            group["energy_pj"] = group["energy_pj"] + energy
         if by == "einsum":
-            self._add_einsum_columns(groups)
-        if by != "action":
-            for values in groups.values():
-                values.pop("count", None)
+            groups = self._by_einsum(groups)
+        if by == "component":
+            groups = self._with_area(groups)
         points = max(1, math.prod(self.shape))
         columns = {name: np.repeat([key[position] for key in groups], points) for position, name in enumerate(keys)}
         if self.shape:
@@ -235,29 +236,39 @@ class Result:
                 )
         return found
 
-    def _add_einsum_columns(self, groups: dict[tuple[str, ...], dict[str, Any]]) -> None:
-        names = [*self.timings, *(["stall"] if any("stall" in phase.critical() for phase in self.phases) else [])]
-        critical: dict[str, Any] = dict.fromkeys(names, 0.0)
+    def _bytes(self, entry: EnergyEntry) -> Any:
+        """Bytes that a line of the ledger moves: none for computing."""
+        moves = entry.component in self.binding.hardware.memories
+        return entry.elements * (self.binding.workload.word_bits() / 8) if moves else 0.0
+
+    def _with_area(self, groups: Mapping[tuple[str, ...], dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+        """Count, bytes, energy and area by component, unused components included."""
+        areas = dict(zip(self.area, _exact_parts(list(self.area.values()), self.area_um2), strict=True))
+        names = dict.fromkeys([*(name for (name,) in groups), *areas])
+        idle = dict.fromkeys(("count", "bytes", "energy_pj"), 0.0)
+        return {(name,): {**groups.get((name,), idle), "area_um2": areas.get(name, 0.0)} for name in names}
+
+    def _by_einsum(self, groups: Mapping[tuple[str, ...], dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+        """Unit, cycles, utilization, critical time, DRAM bytes and energy by Einsum, and by stall."""
+        critical: dict[str, Any] = dict.fromkeys(self.timings, 0.0)
         for phase in self.phases:
             for name, seconds in phase.critical().items():
-                critical[name] = critical[name] + seconds
-        latency = dict(zip(names, _exact_parts([critical[name] for name in names], self.latency_s), strict=True))
+                critical[name] = critical.get(name, 0.0) + seconds
+        latency = dict(zip(critical, _exact_parts(list(critical.values()), self.latency_s), strict=True))
         moved = self._dram_bytes_by_einsum()
         moved = dict(zip(moved, _exact_parts(list(moved.values()), self.dram_bytes), strict=True))
-        ordered: dict[tuple[str, ...], dict[str, Any]] = {}
-        for name in names:
-            values = groups.get((name,), {"count": 0, "energy_pj": 0.0})
+        rows: dict[tuple[str, ...], dict[str, Any]] = {}
+        for name in critical:
             timing = self.timings.get(name)
-            ordered[name,] = {
+            rows[name,] = {
                 "unit": timing.unit if timing else "",
                 "cycles": timing.cycles if timing else 0,
                 "utilization": self.utilization(timing.unit, name) if timing else 0.0,
                 "latency_s": latency[name],
                 "dram_bytes": moved.get(name, 0.0),
-                **values,
+                "energy_pj": groups[name,]["energy_pj"] if (name,) in groups else 0.0,
             }
-        groups.clear()
-        groups.update(ordered)
+        return rows
 
     def _dram_bytes_by_einsum(self) -> dict[str, Any]:
         word_bytes = self.binding.workload.word_bits() / 8

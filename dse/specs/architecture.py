@@ -274,7 +274,15 @@ def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], sour
         label: _component(label, part, source, (*key, "components", label))
         for label, part in written.components.items()
     }
-    actions = {action for part in components.values() for action in CLASSES[part.class_name].actions}
+    actions: dict[str, str] = {}
+    for label, part in components.items():
+        for action in CLASSES[part.class_name].actions:
+            if action in actions:
+                raise source.error(
+                    (*key, "components", label),
+                    f"{label} and {actions[action]} both do {action!r}; an action has one component",
+                )
+            actions[action] = label
     operations = {}
     for operation, cost in written.ops.items():
         at = (*key, "ops", operation)

@@ -105,7 +105,8 @@ class Expression:
 
     def evaluate(self, values: Mapping[str, Quantity]) -> Quantity:
         """The quantity where its parameters have these values. Raises QuantityError."""
-        result = _evaluate(self.body, values, self.text)
+        with np.errstate(all="ignore"):
+            result = _evaluate(self.body, values, self.text)
         if self.unit is not None:
             if result.dimension != COUNT:
                 raise QuantityError(

@@ -283,6 +283,8 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
             (*key, "model"),
             "model of the sweep",
         )
+    if entry.by == "einsum" and entry.model is None and len(file.sweep.get(MODEL_AXIS, [])) > 1:
+        raise source.error(key, f"{entry.name}: by einsum, a figure shows one model of the sweep; name it with 'model'")
     axes = [axis for axis in file.sweep if axis != MODEL_AXIS]
     if len(axes) != 1:
         raise source.error(

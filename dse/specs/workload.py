@@ -57,7 +57,7 @@ class Workload:
     def shapes(self, values: Mapping[str, Quantity]) -> dict[str, Any]:
         """Shape of every rank, the outermost part of a partitioned rank included; `values` holds the inner parts.
 
-        A part that does not divide its rank is an error where there is one point, else left to `dse.model.binding`.
+        Where the parts do not divide the rank, the outermost one is rounded down: binding refuses such points.
         """
         shapes = {rank: values[rank].value for rank in self.ranks}
         for rank, parts in self.cascade.partition.items():

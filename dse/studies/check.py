@@ -50,4 +50,5 @@ def _check_mapping(mapping: Mapping, path: Path) -> None:
         check_names(workload, architecture, mapping.plan(published=published))
     for option, alternatives in mapping.options.items():
         for choice in alternatives:
-            check_names(workload, architecture, mapping.plan({option: choice}))
+            for published in (False, True):
+                check_names(workload, architecture, mapping.plan({option: choice}, published=published))

@@ -14,7 +14,6 @@ import pandas as pd
 
 from dse.model.accounting import PRESETS, SWITCHES, Accounting
 from dse.model.evaluate import evaluate
-from dse.model.result import Result
 from dse.specs.parameters import locate
 from dse.specs.quantity import BANDWIDTH, FREQUENCY, INFORMATION, Quantity, QuantityError, number
 from dse.specs.source import Source, SpecError, allowed
@@ -131,21 +130,22 @@ def _price_design(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Totals and Einsums of a design at every point, in the order of the points."""
     chosen = [choices_at(design, point) for point in points]
-    groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    given = [parameters_at(study, design, point, own) for point, (_, own) in zip(points, chosen, strict=True)]
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for place, (options, _) in enumerate(chosen):
-        groups.setdefault(tuple(sorted(options.items())), []).append(place)
+        groups.setdefault((tuple(sorted(options.items())), tuple(sorted(given[place]))), []).append(place)
     frames, breakdowns = [], []
-    for picked, members in groups.items():
-        given = [parameters_at(study, design, points[place], chosen[place][1]) for place in members]
+    for (options, names), members in groups.items():
         together = {
-            name: Quantity(np.array([values[name].value for values in given]), given[0][name].dimension)
-            for name in given[0]
+            name: Quantity(np.array([given[place][name].value for place in members]), given[members[0]][name].dimension)
+            for name in names
         }
-        result = evaluate(design.architecture, design.workload, design.mapping, together, dict(picked), accounting)
+        result = evaluate(design.architecture, design.workload, design.mapping, together, dict(options), accounting)
         if not np.all(result.feasible):
-            _explain(design, points, members, given, dict(picked), accounting, result)
+            first = members[int(np.argmin(np.broadcast_to(result.feasible, (len(members),))))]
+            _explain(design, points[first], given[first], dict(options), accounting)
         axes = _axis_columns([points[place] for place in members])
-        frame = result.to_frame()
+        frame = result.to_frame().drop(columns="feasible")
         breakdown = result.to_frame(by="einsum")
         at = breakdown.pop("point").to_numpy()
         for position, (name, values) in enumerate(axes.items()):
@@ -155,26 +155,22 @@ def _price_design(
         breakdown.index = pd.Index(np.array(members)[at])
         frames.append(frame)
         breakdowns.append(breakdown)
-    return pd.concat(frames).sort_index(kind="stable").reset_index(drop=True), pd.concat(breakdowns).sort_index(
-        kind="stable"
-    ).reset_index(drop=True)
+    return _in_order(frames), _in_order(breakdowns)
+
+
+def _in_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all frames by the place of their point."""
+    return pd.concat(frames).sort_index(kind="stable").reset_index(drop=True)
 
 
 def _explain(
-    design: Design,
-    points: Sequence[Point],
-    members: Sequence[int],
-    given: Sequence[Mapping[str, Quantity]],
-    options: dict[str, str],
-    accounting: Accounting,
-    result: Result,
+    design: Design, point: Point, given: Mapping[str, Quantity], options: dict[str, str], accounting: Accounting
 ) -> None:
-    """Raise the error of the first point that cannot exist, with its name."""
-    first = int(np.argmin(np.broadcast_to(result.feasible, (len(members),))))
+    """Raise the error of a point that cannot exist, with its name."""
     try:
-        evaluate(design.architecture, design.workload, design.mapping, given[first], options, accounting)
+        evaluate(design.architecture, design.workload, design.mapping, given, options, accounting)
     except SpecError as error:
-        where = f" ({design.name} at {points[members[first]].label()})"
+        where = f" ({design.name} at {point.label()})"
         raise SpecError(*(line + where for line in error.lines)) from None
     raise AssertionError("a point that fails among many fails alone")
 
