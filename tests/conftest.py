@@ -17,13 +17,20 @@ def golden(name: str) -> pd.DataFrame:
     return pd.read_csv(DATA / name, dtype={"case": str}, keep_default_na=False, na_values=[""])
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes values out where they repeat: specs have no aliases."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
 @pytest.fixture
 def write_spec(tmp_path: Path) -> Callable[[str, object], Path]:
     """Write a spec (text, or data as YAML) to a file of a name and return its path."""
 
     def write(name: str, content: object) -> Path:
         path = tmp_path / name
-        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
+        path.write_text(content if isinstance(content, str) else yaml.dump(content, Dumper=_Plain, sort_keys=False))
         return path
 
     return write

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.components.sram import sram
+from dse.components.sram import sram, sram_exists
 from dse.components.tables import ComponentError, Value, primitives
 
 DIVIDER_ENERGY_90_TO_45 = 0.52705951
@@ -56,7 +56,6 @@ class ComponentClass:
     attributes: Mapping[str, bool]
     actions: tuple[str, ...]
     price: Callable[[Mapping[str, Any], TableConventions], Component]
-    meaning: str
 
 
 def price_component(name: str, attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
@@ -71,6 +70,14 @@ def price_component(name: str, attributes: Mapping[str, Any], conventions: Table
     return Component(rounded, component.area_um2, component.source, component.cycle_ns)
 
 
+def component_exists(name: str, attributes: Mapping[str, Any], conventions: TableConventions) -> Any:
+    """Where the tables can price a component of these attributes: True or False, or an array of them."""
+    if name != "sram":
+        return True
+    banks, ports = (attributes.get(key, 1) if conventions.use_banks else 1 for key in ("banks", "ports"))
+    return sram_exists(attributes["capacity"] // 8, attributes["width"], banks, ports)
+
+
 def _dram(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
     kinds = {name[5:-4]: cell for name, cell in primitives().items() if name.startswith("dram_")}
     cell = kinds.get(attributes["type"])
@@ -82,8 +89,7 @@ def _dram(attributes: Mapping[str, Any], conventions: TableConventions) -> Compo
 
 def _sram(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
     """CACTI's macro plus an address generator for reading and one for writing."""
-    banks = attributes.get("banks", 1) if conventions.use_banks else 1
-    ports = attributes.get("ports", 1) if conventions.use_banks else 1
+    banks, ports = (attributes.get(key, 1) if conventions.use_banks else 1 for key in ("banks", "ports"))
     capacity, width = attributes["capacity"], attributes["width"]
     macro = sram(capacity // 8, width, banks, ports)
     address_pj, address_um2 = _address_generator(capacity / width)
@@ -146,24 +152,15 @@ def _fp_exp(attributes: Mapping[str, Any], conventions: TableConventions) -> Com
 
 
 _WIDTH = {"width": True}
+_SRAM = {"capacity": True, "width": True, "banks": False, "ports": False}
 CLASSES: Mapping[str, ComponentClass] = {
-    "dram": ComponentClass(
-        {"type": True, "width": True}, ("read", "write"), _dram, "off-chip memory, an action moves `width`"
-    ),
-    "sram": ComponentClass(
-        {"capacity": True, "width": True, "banks": False, "ports": False},
-        ("read", "write"),
-        _sram,
-        "on-chip buffer, an action moves a row",
-    ),
-    "register_file": ComponentClass(
-        {"depth": True, "width": True}, ("read", "write"), _register_file, "registers, an action moves a word"
-    ),
-    "fp_mac": ComponentClass(
-        _WIDTH, ("mac", "add", "multiply"), _fp_mac, "floating-point multiply-add; its adder also adds alone"
-    ),
-    "fp_max": ComponentClass(_WIDTH, ("max",), _fp_max, "comparator and multiplexer"),
-    "fp_divider": ComponentClass(_WIDTH, ("divide",), _fp_divider, "floating-point divider"),
-    "fp_exp": ComponentClass(_WIDTH, ("exp",), _fp_exp, "exponential unit"),
+    "dram": ComponentClass({"type": True, "width": True}, ("read", "write"), _dram),
+    "sram": ComponentClass(_SRAM, ("read", "write"), _sram),
+    "register_file": ComponentClass({"depth": True, "width": True}, ("read", "write"), _register_file),
+    "fp_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _fp_mac),
+    "fp_max": ComponentClass(_WIDTH, ("max",), _fp_max),
+    "fp_divider": ComponentClass(_WIDTH, ("divide",), _fp_divider),
+    "fp_exp": ComponentClass(_WIDTH, ("exp",), _fp_exp),
 }
-"""Every component class that an architecture may name."""
+"""Every component class that an architecture may name. A memory's action moves `width` bits: a DRAM burst, a row of an
+SRAM, a word of a register file."""

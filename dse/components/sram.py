@@ -47,6 +47,19 @@ def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Valu
     return Sram(*(values.reshape(capacity.shape) if capacity.ndim else float(values[0]) for values in found))
 
 
+def sram_exists(
+    capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Value = 1, technology_nm: int = 45
+) -> Value:
+    """Where `sram` has an answer: True or False for each of the sizes asked for."""
+    capacity, width, bank, port = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports)
+    found = np.zeros(capacity.shape, dtype=bool)
+    for (technology, bits, bank_count, port_count), runs in sram_runs().items():
+        if technology == technology_nm:
+            same = (width == bits) & (bank == bank_count) & (port == port_count)
+            found |= same & (capacity >= runs[0, 0]) & (capacity <= runs[-1, 0])
+    return found
+
+
 def _runs(technology_nm: int, width: float, banks: float, ports: float) -> Value:
     table = sram_runs()
     runs = table.get((technology_nm, int(width), int(banks), int(ports)))

@@ -6,11 +6,12 @@ Pure functions on arrays; the shape of every number is the shape of the design p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dse.components.library import Component, price_component
+from dse.components.library import Component, component_exists, price_component
 from dse.model.accounting import CORRECTED, Accounting
 from dse.model.binding import Binding, bind
 from dse.model.nest import busy_units, exact_product, temporal_iterations
@@ -57,13 +58,13 @@ def evaluate(
 
 def price(binding: Binding, accounting: Accounting) -> Result:
     """Cost of a binding: the whole model below the mapping."""
-    tables = component_tables(binding.hardware, accounting)
+    tables, exists = component_tables(binding.hardware, accounting)
     traffic = memory_traffic(binding, accounting)
     timings = _timings(binding)
     phases = tuple(_phase(binding, phase, timings, traffic) for phase in binding.plan.phases)
     energy = _memory_energy(binding, traffic, tables) + _compute_energy(binding, timings, tables)
     return Result(
-        binding=binding,
+        binding=replace(binding, feasible=binding.feasible & exists),
         accounting=accounting,
         phases=phases,
         timings=timings,
@@ -74,22 +75,35 @@ def price(binding: Binding, accounting: Accounting) -> Result:
     )
 
 
-def component_tables(hardware: Hardware, accounting: Accounting) -> dict[str, dict[str, Component]]:
-    """Energy and area of every component: memories under "", a unit's own components under the unit's name."""
+def component_tables(hardware: Hardware, accounting: Accounting) -> tuple[dict[str, dict[str, Component]], Any]:
+    """Energy and area of every component, and where the tables have them all: True, or an array for design points.
+
+    Memories stand under "", a unit's own components under the unit's name. Raises SpecError where no point has them.
+    """
+    exists: Any = True
     tables: dict[str, dict[str, Component]] = {"": {}}
-    architecture = hardware.architecture
-    for name, memory in architecture.memories.items():
-        tables[""][name] = _priced(memory, hardware, accounting)
-    for unit_name, unit in architecture.units.items():
-        tables[unit_name] = {name: _priced(part, hardware, accounting) for name, part in unit.components.items()}
-    return tables
+    parts = [("", name, memory) for name, memory in hardware.architecture.memories.items()]
+    for unit in hardware.architecture.units.values():
+        tables[unit.name] = {}
+        parts += [(unit.name, name, part) for name, part in unit.components.items()]
+    for where, name, spec in parts:
+        attributes = evaluate_attributes(spec, hardware.values)
+        there = component_exists(spec.class_name, attributes, accounting.tables)
+        if np.ndim(there) and np.any(there) and not np.all(there):
+            attributes = {key: _where_it_exists(value, there) for key, value in attributes.items()}
+            exists = exists & there
+        try:
+            tables[where][name] = price_component(spec.class_name, attributes, accounting.tables)
+        except ValueError as error:
+            raise spec.source.error(spec.key, f"{spec.name}: {error}") from None
+    return tables, exists
 
 
-def _priced(spec: Any, hardware: Hardware, accounting: Accounting) -> Component:
-    try:
-        return price_component(spec.class_name, evaluate_attributes(spec, hardware.values), accounting.tables)
-    except ValueError as error:
-        raise spec.source.error(spec.key, f"{spec.name}: {error}") from None
+def _where_it_exists(value: Any, there: Any) -> Any:
+    """An attribute whose values at points without a component are those of a point that has one."""
+    if np.ndim(value) == 0:
+        return value
+    return np.where(there, value, np.broadcast_to(value, there.shape)[np.argmax(there)])
 
 
 def area_by_component(

@@ -165,7 +165,8 @@ def _reach(index: Terms, lengths: Mapping[str, Count]) -> Count:
         return lengths.get(index[0][0], 1)
     length: Count = 1
     for rank, scale in index:
-        length = length + abs(scale) * (lengths.get(rank, 1) - 1)
+        width: Any = abs(scale)
+        length = length + width * (lengths.get(rank, 1) - 1)
     return length
 
 

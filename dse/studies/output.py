@@ -1,11 +1,11 @@
-"""A study's results on disk: every file appears whole, after all of them were made, or none does."""
+"""A study's results on disk: every file appears whole, and only after all of them were made."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -15,15 +15,18 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from dse.model.accounting import SWITCHES
 from dse.specs.source import SpecError
-from dse.studies.run import StudyResult
+from dse.studies.run import StudyResult, accountings
 
 VERSIONS_OF = ("dse", "numpy", "pandas", "matplotlib")
 
 
 @contextmanager
-def all_or_nothing(folder: Path) -> Iterator[Path]:
+def all_or_nothing(folder: Path, stale: Sequence[str] = ()) -> Iterator[Path]:
     """A scratch folder whose files move into `folder` when the block ends well, and vanish otherwise.
+
+    `stale` names files of an earlier run that the new ones make untrue; they go once the new ones are there.
 
     Raises SpecError where `folder` cannot be written.
     """
@@ -36,6 +39,8 @@ def all_or_nothing(folder: Path) -> Iterator[Path]:
         yield scratch
         for path in sorted(scratch.iterdir()):
             os.replace(path, folder / path.name)
+        for name in stale:
+            (folder / name).unlink(missing_ok=True)
     except OSError as error:
         raise SpecError(f"cannot write to {folder}: {error.strerror}; nothing there was half written") from None
     finally:
@@ -46,18 +51,40 @@ def write_results(
     result: StudyResult, folder: Path, draw: Callable[[Path], None] | None, settings: Mapping[str, Any]
 ) -> None:
     """Write results.csv, breakdown.csv, run.yaml and what `draw` makes into `folder`."""
-    with all_or_nothing(folder) as scratch:
+    drawn = [f"{figure.name}.{kind}" for figure in result.study.figures for kind in ("png", "pdf")]
+    with all_or_nothing(folder, () if draw else drawn) as scratch:
         write_csv(result.frame, scratch / "results.csv")
         write_csv(result.breakdown, scratch / "breakdown.csv")
         record = {
             "study": result.study.data,
             "settings": dict(settings),
+            "resolved": _resolved(result),
             "versions": {name: version(name) for name in VERSIONS_OF},
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         (scratch / "run.yaml").write_text(yaml.safe_dump(record, sort_keys=False, allow_unicode=True), encoding="utf-8")
         if draw is not None:
             draw(scratch)
+
+
+def _resolved(result: StudyResult) -> dict[str, Any]:
+    """What the study came to: files, options and own parameters of each design, and the switches of each accounting."""
+    designs = {
+        name: {
+            "architecture": design.architecture.source.path,
+            "workload": design.workload.source.path,
+            "mapping": design.mapping.source.path,
+            "choices": design.choices.path if design.choices else None,
+            "options": dict(design.options),
+            "parameters": {label: located.expression.text for label, located in design.parameters.items()},
+        }
+        for name, design in result.study.designs.items()
+    }
+    switches = {
+        name: {switch: getattr(accounting, switch) for switch in SWITCHES}
+        for name, accounting in accountings(result.study).items()
+    }
+    return {"designs": designs, "accounting": switches}
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:

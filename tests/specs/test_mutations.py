@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 from dse.model.evaluate import evaluate
+from dse.model.result import GROUPINGS, Result
 from dse.specs.library import library_folder, load_architecture, load_mapping, load_workload
 from dse.specs.source import SpecError
 from dse.specs.study import load_study_file
@@ -76,7 +80,7 @@ def use(path: Path, name: str) -> None:
     """Check a spec, then do with it what a person would."""
     check_file(path)
     if name.startswith("studies"):
-        run_study(load_study_file(path))
+        check_numbers(run_study(load_study_file(path)).frame)
         return
     pairs = {"fusemax": ("fusemax", "attention_1pass"), "fusemax_architecture": ("fusemax", "attention_1pass")}
     pairs |= {
@@ -87,12 +91,26 @@ def use(path: Path, name: str) -> None:
     stem = Path(name).name.split(".")[0]
     if name.startswith("workloads"):
         design = "fusemax" if stem == "attention_1pass" else "flat"
-        evaluate(load_architecture(design), load_workload(str(path)), load_mapping(design)).to_frame("action")
+        open_up(evaluate(load_architecture(design), load_workload(str(path)), load_mapping(design)))
     elif name.endswith(".mapping.yaml"):
         architecture, workload = pairs[stem]
-        evaluate(load_architecture(architecture), load_workload(workload), load_mapping(str(path))).to_frame("einsum")
+        open_up(evaluate(load_architecture(architecture), load_workload(workload), load_mapping(str(path))))
     else:
-        evaluate(load_architecture(str(path)), load_workload(pairs[stem][1]), load_mapping(stem)).to_frame("einsum")
+        open_up(evaluate(load_architecture(str(path)), load_workload(pairs[stem][1]), load_mapping(stem)))
+
+
+def open_up(result: Result) -> None:
+    """Look at every table of a result."""
+    check_numbers(result.to_frame())
+    for by in GROUPINGS:
+        check_numbers(result.to_frame(by))
+
+
+def check_numbers(frame: pd.DataFrame) -> None:
+    """Every number of what is accepted is finite and none is negative."""
+    numbers = frame.select_dtypes("number").to_numpy()
+    assert np.isfinite(numbers).all()
+    assert (numbers >= 0).all()
 
 
 @pytest.mark.parametrize("seed", range(300))
@@ -117,5 +135,4 @@ def test_a_broken_spec_is_refused_in_lines_that_name_a_file(seed: int, tmp_path:
     except SpecError as error:
         assert error.lines
         for line in error.lines:
-            assert "\n" not in line
-            assert line.strip()
+            assert re.match(r"[^\n]+\.(yaml|csv):\d+: [^\n]+\Z", line), line

@@ -4,13 +4,16 @@ the effects of single switches, Nayak et al., MICRO 2024, and its evaluation art
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 
+import dse
 import dse.studies.run
 from dse.model.accounting import PUBLISHED, Accounting
-from dse.specs.study import load_study
+from dse.specs.study import load_study, load_study_file
 from dse.studies.run import StudyResult, run_study, with_settings
 from dse.studies.summary import relative_to, summarize, summarize_area
 from tests.conftest import golden
@@ -140,3 +143,19 @@ def test_two_cycles_an_exponential_for_the_baseline_raise_the_speedup_at_64k() -
         rows = relative_to(run_study(with_settings(study, settings)), "flat")
         at = rows[(rows["design"] == "fusemax") & (rows["seq_len"] == 65536) & (rows["model"] == "BERT")]
         assert at["speedup"].iloc[0] == pytest.approx(expected, abs=0.05)
+
+
+def test_models_may_give_different_parameters(tmp_path: Path) -> None:
+    """A model without a parameter leaves it at its default, whatever its neighbours in the sweep give."""
+    (tmp_path / "models.yaml").write_text("A: {heads: 8}\nB: {heads: 8, head_dim: 128}\n")
+    for models in (["A", "B"], ["B", "A"]):
+        study = {
+            "name": "s",
+            "sweep": {"model": models, "seq_len": [1024]},
+            "designs": {"x": {"architecture": "fusemax", "workload": "attention_1pass"}},
+        }
+        path = tmp_path / "s.yaml"
+        path.write_text(yaml.safe_dump(study))
+        latency = run_study(load_study_file(path)).frame.set_index("model")["latency_s"]
+        assert latency["A"] == dse.evaluate("fusemax", "attention_1pass", heads=8).latency_s
+        assert latency["B"] == dse.evaluate("fusemax", "attention_1pass", heads=8, head_dim=128).latency_s
