@@ -99,7 +99,7 @@ def _largest_that_fits(
 
     def needs(size: Any) -> list[Any]:
         values = _with_written(job.plan, {**outer, name: Quantity(size)}, given)
-        nests = bind_einsums(job, values, Feasibility(checked=False))
+        nests = bind_einsums(job, values, Feasibility(checked=False), factor.fits)
         return [sum(held[factor.fits].values()) for held in held_tiles(job, nests, factor.fits) if factor.fits in held]
 
     at_one = needs(1)

@@ -27,8 +27,7 @@ def held_tiles(
     times: list[dict[str, dict[str, Any]]] = []
     for phase in job.plan.phases:
         together: dict[str, dict[str, Any]] = {}
-        for name in phase.einsums:
-            bound = einsums[name]
+        for bound in (einsums[name] for name in phase.einsums if name in einsums):
             for depth, memory in enumerate(bound.unit.memories):
                 if only not in (None, memory) or job.hardware.memories[memory].capacity_bits is None:
                     continue

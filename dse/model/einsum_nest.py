@@ -48,8 +48,14 @@ class BoundEinsum:
         return self.einsum.name
 
 
-def bind_einsums(job: Job, values: Mapping[str, Quantity], feasibility: Feasibility) -> dict[str, BoundEinsum]:
-    """Every Einsum that computes, by name in the cascade's order, where parameters have `values`. Raises SpecError."""
+def bind_einsums(
+    job: Job, values: Mapping[str, Quantity], feasibility: Feasibility, inside: str | None = None
+) -> dict[str, BoundEinsum]:
+    """Every Einsum that computes, by name in the cascade's order, where parameters have `values`. Raises SpecError.
+
+    With `inside`, only Einsums whose path has that memory, and of their loops only those at it and further in: enough
+    to know what it holds.
+    """
     shapes = job.workload.shapes(values)
     for rank, parts in job.workload.cascade.partition.items():
         inner = product(shapes[part] for part in parts[1:])
@@ -60,7 +66,12 @@ def bind_einsums(job: Job, values: Mapping[str, Quantity], feasibility: Feasibil
             ),
         )
     binder = _Binder(job, values, shapes, feasibility, {})
-    return {einsum.name: binder.bind(einsum) for einsum in job.workload.cascade.computed}
+    units = job.hardware.architecture.units
+    return {
+        einsum.name: binder.bind(einsum, inside)
+        for einsum in job.workload.cascade.computed
+        if inside is None or inside in units[job.plan.einsums[einsum.name].unit].memories
+    }
 
 
 @dataclass(frozen=True)
@@ -74,7 +85,7 @@ class _Binder:
     feasibility: Feasibility
     rests: dict[tuple[str, ...], Any]
 
-    def bind(self, einsum: Einsum) -> BoundEinsum:
+    def bind(self, einsum: Einsum, inside: str | None) -> BoundEinsum:
         plan, hardware = self.job.plan, self.job.hardware
         own = plan.einsums[einsum.name]
         unit = hardware.architecture.units[own.unit]
@@ -83,7 +94,10 @@ class _Binder:
             for memory in unit.memories
         ]
         spatial = [[token for axis in fanout for token in own.spatial.get(axis, ())] for _, fanout in unit.path]
-        bounds = self.bounds(einsum, [token for group in (*temporal, *spatial) for token in group])
+        tokens = [token for group in (*temporal, *spatial) for token in group]
+        outside = unit.memories.index(inside) if inside else 0
+        temporal[:outside] = spatial[:outside] = [[]] * outside
+        bounds = self.bounds(einsum, tokens, {id(token) for group in (*temporal, *spatial) for token in group})
         if self.feasibility.checked:
             self.check_fanouts(own, unit, bounds)
 
@@ -110,8 +124,8 @@ class _Binder:
                 ),
             )
 
-    def bounds(self, einsum: Einsum, tokens: Sequence[LoopToken]) -> dict[int, Any]:
-        """The bound of each loop token, by identity; the one without a factor takes the rest of its rank."""
+    def bounds(self, einsum: Einsum, tokens: Sequence[LoopToken], wanted: set[int]) -> dict[int, Any]:
+        """The bound of each wanted loop token, by identity; the one without a factor takes the rest of its rank."""
         bounds: dict[int, Any] = {}
         for variable in einsum.variables:
             mine = [token for token in tokens if token.variable == variable]
@@ -122,13 +136,16 @@ class _Binder:
                     f"{einsum.name}: two loops over {variable!r} without a factor; "
                     f"give all but one a factor, as {variable}:4",
                 )
+            if not self.feasibility.checked and not any(id(token) in wanted for token in rest):
+                mine = [token for token in mine if id(token) in wanted]
+                rest = []
             factors = {}
             for token in mine:
                 if token.factor is not None:
                     bounds[id(token)] = whole_number(token.factor, self.values, self.feasibility)
                     factors[id(token)] = token.factor.expression.text
             pattern = (variable, str(len(rest)), *sorted(factors.values()))
-            if pattern not in self.rests:
+            if pattern not in self.rests and (rest or self.feasibility.checked):
                 covered = product(bounds[token] for token in factors)
                 key = mine[0].key if mine else ("einsums", einsum.name)
                 self.rests[pattern] = self.rest(einsum.name, variable, covered, key, exists=bool(rest))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dse.specs.architecture import Architecture, load_architecture_file
 from dse.specs.mapping import Mapping, load_mapping_file
 from dse.specs.parameters import Located, locate
 from dse.specs.source import SpecError, allowed, read_yaml, show_path
 from dse.specs.workload import Workload, load_workload_file
+
+Spec = TypeVar("Spec")
 
 MAPPING_SUFFIX = ".mapping.yaml"
 MODELS_FILE = "models.yaml"
@@ -65,36 +68,39 @@ def _find(kind: str, name: str, beside: Path | None) -> Path:
 
 def load_workload(name: str, beside: Path | None = None) -> Workload:
     """A workload by name or path. Raises SpecError."""
-    return _workload(_find("workloads", name, beside))
+    return _loaded(load_workload_file, _find("workloads", name, beside))
 
 
 def load_architecture(name: str, beside: Path | None = None) -> Architecture:
     """An architecture by name or path. Raises SpecError."""
-    return _architecture(_find("archs", name, beside))
+    return _loaded(load_architecture_file, _find("archs", name, beside))
 
 
 def load_mapping(name: str, beside: Path | None = None) -> Mapping:
     """A mapping by name or path. Raises SpecError."""
-    return _mapping(_find("mappings", name, beside))
+    return _loaded(_load_mapping, _find("mappings", name, beside))
 
 
 def load_models(beside: Path | None = None) -> dict[str, dict[str, Located]]:
     """The table of models: parameters by model name, from `models.yaml` beside a study or the shipped one."""
     own = beside.parent / MODELS_FILE if beside else None
-    return _models(own if own and own.is_file() else library_folder("workloads") / MODELS_FILE)
+    return _loaded(_load_models, own if own and own.is_file() else library_folder("workloads") / MODELS_FILE)
 
 
-_workload = cache(load_workload_file)
-_architecture = cache(load_architecture_file)
+def _loaded(load: Callable[[Path], Spec], path: Path) -> Spec:
+    """A spec from its file: a shipped one once per process, a person's own as it stands now."""
+    shipped = path.parent in {library_folder(kind) for kind in FOLDERS}
+    return _load_once(load, path) if shipped else load(path)
 
 
-@cache
-def _mapping(path: Path) -> Mapping:
+_load_once = cache(lambda load, path: load(path))
+
+
+def _load_mapping(path: Path) -> Mapping:
     return load_mapping_file(path, lambda name, beside: find("mappings", name, beside))
 
 
-@cache
-def _models(path: Path) -> dict[str, dict[str, Located]]:
+def _load_models(path: Path) -> dict[str, dict[str, Located]]:
     data, source = read_yaml(path)
     models: dict[str, dict[str, Located]] = {}
     for name, row in data.items():
