@@ -36,14 +36,15 @@ def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Valu
         chosen = kinds == kind
         first = int(np.argmax(chosen))
         runs = _runs(technology_nm, width.ravel()[first], bank.ravel()[first], port.ravel()[first])
-        asked = capacity.ravel()[chosen].astype(np.float64)
+        asked, back = np.unique(capacity.ravel()[chosen].astype(np.float64), return_inverse=True)
         low, high = runs[0, 0], runs[-1, 0]
-        outside = asked[(asked < low) | (asked > high)]
-        if outside.size:
+        if asked[0] < low or asked[-1] > high:
+            outside = asked[0] if asked[0] < low else asked[-1]
+            bits = width.ravel()[first]
             raise ComponentError(
-                f"no SRAM of {outside[0]:,.0f} bytes at {width.ravel()[first]:.0f} bit; the table holds {low:,.0f} to {high:,.0f} bytes"
+                f"no SRAM of {outside:,.0f} bytes at {bits:.0f} bit; the table holds {low:,.0f} to {high:,.0f} bytes"
             )
-        found[:, chosen] = _interpolate(runs, asked)
+        found[:, chosen] = _interpolate(runs, asked)[:, back]
     return Sram(*(values.reshape(capacity.shape) if capacity.ndim else float(values[0]) for values in found))
 
 

@@ -182,7 +182,7 @@ def _memory_energy(
         per_action = binding.hardware.memories[entry.memory].width_bits / word
         charged = entry.memory not in binding.plan.uncharged.get(entry.einsum, ())
         for action, elements in (("read", entry.reads), ("write", entry.writes)):
-            if np.all(elements == 0):
+            if isinstance(elements, int) and elements == 0:
                 continue
             energy = tables[""][entry.memory].energy_pj[action] if charged else 0.0
             entries.append(

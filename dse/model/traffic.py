@@ -53,7 +53,12 @@ def memory_traffic(binding: Binding, accounting: Accounting) -> list[Traffic]:
 
 
 def busy_instances(binding: Binding, bound: BoundEinsum, memory: str) -> Any:
-    """Instances of a memory that an Einsum keeps busy: those on its path, each standing for its share of the chip's."""
+    """Instances of a memory that an Einsum keeps busy: those on its path, each standing for its share of the chip's.
+
+    Counted only where a bandwidth is to be shared.
+    """
+    if not binding.hardware.memories[memory].bandwidths:
+        return 1
     depth = bound.unit.memories.index(memory)
     on_path = product(size for fanout in binding.hardware.fanouts[bound.unit.name][:depth] for size in fanout.values())
     return busy_units(bound.levels[:depth]) * (binding.hardware.memories[memory].instances / on_path)
