@@ -62,6 +62,13 @@ class Literal:
 
 
 @dataclass(frozen=True)
+class Size:
+    """The shape of a rank as a number, written as the rank's name: `S[t] / D`."""
+
+    rank: str
+
+
+@dataclass(frozen=True)
 class Operation:
     """An operator on operands: `mul`, `add`, `sub`, `div`, `neg`, or a function of `FUNCTIONS`."""
 
@@ -69,7 +76,7 @@ class Operation:
     operands: tuple[Expression, ...]
 
 
-Expression = Access | Literal | Operation
+Expression = Access | Literal | Size | Operation
 
 FUNCTIONS: Mapping[str, int] = {"exp": 1, "log": 1, "sqrt": 1, "rsqrt": 1, "relu": 1, "abs": 1, "max": 2, "min": 2}
 """User operators and how many operands each takes."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.cascade.cascade import Cascade, rank_of
-from dse.cascade.einsum import Access, Affine, Einsum, Expression, Literal, Operation, evaluate_index
+from dse.cascade.einsum import Access, Affine, Einsum, Expression, Literal, Operation, Size, evaluate_index
 from dse.cascade.parser import CascadeError
 
 Array = NDArray[np.float64]
@@ -244,6 +244,8 @@ def _evaluate(
 ) -> Tensor:
     if isinstance(expression, Literal):
         return Tensor(np.asarray(expression.value))
+    if isinstance(expression, Size):
+        return Tensor(np.asarray(float(shapes[expression.rank])))
     if isinstance(expression, Access):
         return _aligned(expression, shapes, tensors, fixed, variables)
     operands = [_evaluate(operand, shapes, tensors, fixed, variables) for operand in expression.operands]

@@ -4,7 +4,7 @@ einsum    := access "=" (reduction | sum) [ "where" condition { "and" condition 
 reduction := ("sum" | "max" | "min") { "_" variable } "(" sum ")"
 sum       := product { ("+" | "-") product }
 product   := factor { ("*" | "/") factor }
-factor    := number | "inf" | "-" factor | access | function "(" sum { "," sum } ")" | "(" sum ")"
+factor    := number | "inf" | Rank | "-" factor | access | function "(" sum { "," sum } ")" | "(" sum ")"
 access    := Tensor [ "[" index { "," index } "]" ]
 index     := affine combination of variables (m, m1), rank shapes (M, M1) and integers
 condition := index ("<=" | "<" | ">=" | ">" | "==" | "!=") index
@@ -27,6 +27,7 @@ from dse.cascade.einsum import (
     Expression,
     Literal,
     Operation,
+    Size,
 )
 from dse.cascade.polynomial import Polynomial
 
@@ -51,9 +52,12 @@ class _Token:
     column: int
 
 
-def parse_einsum(text: str) -> Einsum:
-    """Parse one assignment, e.g. `LM[m1,p] = max_m0(BQK[m1,m0,p])`. Raises CascadeError."""
-    return _Parser(text).einsum()
+def parse_einsum(text: str, ranks: frozenset[str] = frozenset()) -> Einsum:
+    """Parse one assignment, e.g. `LM[m1,p] = max_m0(BQK[m1,m0,p])`; names of `ranks` alone are their shapes.
+
+    Raises CascadeError.
+    """
+    return _Parser(text, ranks).einsum()
 
 
 def parse_access(text: str) -> Access:
@@ -67,8 +71,9 @@ def parse_access(text: str) -> Access:
 class _Parser:
     """Recursive descent over the tokens of one text; each method reads one rule of the grammar."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, ranks: frozenset[str] = frozenset()) -> None:
         self.text = text
+        self.ranks = ranks
         self.tokens = self._tokenize()
         self.position = 0
         self.nesting = 0
@@ -182,8 +187,12 @@ class _Parser:
             return Literal(float(token.text))
         if token.kind != "name":
             raise self.error("a tensor, a number or a function")
-        if self.tokens[self.position + 1].text == "(":
+        following = self.tokens[self.position + 1].text
+        if following == "(":
             return self.function()
+        if token.text in self.ranks and following != "[":
+            self.position += 1
+            return Size(token.text)
         return self.access()
 
     def function(self) -> Operation:

@@ -13,9 +13,12 @@ import numpy as np
 from dse.cascade.cascade import Cascade, check_einsum, check_iterations, rank_of
 from dse.cascade.einsum import Einsum
 from dse.cascade.parser import CascadeError, parse_access, parse_einsum
+from dse.cascade.reference import REFERENCES
 from dse.specs.parameters import Located, locate, resolve
 from dse.specs.quantity import INFORMATION, Quantity
 from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
+
+_REFERENCE = re.compile(r"\s*(?P<output>\w+)\s*=\s*(?P<function>\w+)\s*\((?P<arguments>[\w\s,]+)\)\s*\Z")
 
 RANK_NAME = re.compile(r"[A-Z][A-Z0-9]*\Z")
 PARAMETER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
@@ -29,14 +32,28 @@ class _File(SpecModel):
     partition: dict[str, list[str]] = {}
     iterative: dict[str, str] = {}
     word: Any = "16 bit"
+    reference: str | None = None
+    overflows: bool = False
     inputs: list[str]
     initial: list[str] = []
     einsums: list[str]
 
 
 @dataclass(frozen=True)
+class Reference:
+    """What an output must equal: a function of `dse.cascade.reference` on some of the inputs."""
+
+    output: str
+    function: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Workload:
-    """What is computed: a cascade, its parameters (batch, heads, seq_len ...), rank shapes and word width."""
+    """What is computed: a cascade, its parameters (batch, heads, seq_len ...), rank shapes and word width.
+
+    `reference` is what its output must equal; `overflows` says that it is known to overflow on large inputs.
+    """
 
     name: str
     about: str
@@ -45,6 +62,8 @@ class Workload:
     ranks: Mapping[str, Located]
     word: Located
     source: Source
+    reference: Reference | None = None
+    overflows: bool = False
 
     def parameter_values(self, given: Mapping[str, Quantity]) -> dict[str, Quantity]:
         """Parameters and the shapes of unpartitioned ranks, where `given` replaces parameters or ranks by name."""
@@ -85,10 +104,42 @@ def load_workload_file(path: Path) -> Workload:
     cascade = _parse_cascade(file, source)
     parameters = {name: locate(value, source, ("parameters", name)) for name, value in file.parameters.items()}
     ranks = {name: locate(value, source, ("ranks", name)) for name, value in file.ranks.items()}
-    workload = Workload(file.name, file.about, cascade, parameters, ranks, locate(file.word, source, ("word",)), source)
+    reference = None if file.reference is None else _reference(file.reference, cascade, source)
+    workload = Workload(
+        file.name,
+        file.about,
+        cascade,
+        parameters,
+        ranks,
+        locate(file.word, source, ("word",)),
+        source,
+        reference,
+        file.overflows,
+    )
     workload.word_bits()
     _check_rank_shapes(workload)
     return workload
+
+
+def _reference(text: str, cascade: Cascade, source: Source) -> Reference:
+    """Parse `AV = attention(Q, K, V)` and check its names. Raises SpecError."""
+    key: Key = ("reference",)
+    match = _REFERENCE.match(text)
+    if match is None:
+        raise source.error(key, f"reference: expected OUTPUT = function(INPUT, ...), found {text!r:.60}")
+    output, function = match["output"], match["function"]
+    arguments = tuple(name.strip() for name in match["arguments"].split(","))
+    if function not in REFERENCES:
+        raise source.error(key, f"unknown reference {function!r}; {allowed(function, REFERENCES)}")
+    made, given = {einsum.name for einsum in cascade.einsums}, {access.tensor for access in cascade.inputs}
+    if output not in made:
+        raise source.error(key, f"reference: no Einsum makes {output!r}; {allowed(output, made)}")
+    for name in arguments:
+        if name not in given:
+            raise source.error(key, f"reference: {name!r} is no input; {allowed(name, given)}")
+    if len(arguments) != REFERENCES[function].arguments:
+        raise source.error(key, f"{function} takes {REFERENCES[function].arguments} inputs, found {len(arguments)}")
+    return Reference(output, function, arguments)
 
 
 def _check_names(file: _File, source: Source) -> None:
@@ -126,7 +177,7 @@ def _parse_cascade(file: _File, source: Source) -> Cascade:
         for number, text in enumerate(texts):
             key = (section, number)
             try:
-                einsum = parse_einsum(text)
+                einsum = parse_einsum(text, frozenset(known))
             except CascadeError as error:
                 raise source.error(key, str(error)) from None
             _check_variables(einsum.variables, known, source, key, text)

@@ -1,0 +1,128 @@
+"""What shipped cascades must equal, written directly in NumPy (float64) and apart from any cascade.
+
+A function takes arrays with the axes that its docstring names, and the shapes of ranks; it returns its result first in a
+dictionary of named tensors, the rest of which are steps on the way that a cascade may share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Named = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class ReferenceFunction:
+    """A reference, how many inputs it takes, and whether it is defined for positive inputs only."""
+
+    compute: Callable[..., Named]
+    arguments: int
+    positive: bool = False
+
+
+def attention(shapes: Mapping[str, int], q: Array, k: Array, v: Array, sees: NDArray[np.bool_] | None = None) -> Named:
+    """softmax(QK) V for q[b,h,e,p], k[b,h,e,m], v[b,h,f,m]; `sees`[m,p] where a query sees only some keys."""
+    scores = np.swapaxes(k, 2, 3) @ q
+    masked = scores if sees is None else np.where(sees, scores, -np.inf)
+    largest = masked.max(axis=2)
+    numerators = np.exp(masked - largest[:, :, None])
+    total = numerators.sum(axis=2)
+    weights = numerators / total[:, :, None]
+    kept = scores if sees is None else np.where(sees, scores, 0)
+    return {"AV": v @ weights, "QK": kept, "GM": largest, "SN": numerators, "SD": total, "A": weights}
+
+
+def causal_attention(shapes: Mapping[str, int], q: Array, k: Array, v: Array) -> Named:
+    """`attention` where a query at p sees the keys m <= p."""
+    keys, queries = np.ix_(np.arange(k.shape[3]), np.arange(q.shape[3]))
+    return attention(shapes, q, k, v, keys <= queries)
+
+
+def window_attention(shapes: Mapping[str, int], q: Array, k: Array, v: Array) -> Named:
+    """`attention` where a query at p sees the W keys p-W < m <= p."""
+    keys, queries = np.ix_(np.arange(k.shape[3]), np.arange(q.shape[3]))
+    return attention(shapes, q, k, v, (keys <= queries) & (keys > queries - shapes["W"]))
+
+
+def dot_times_sum(shapes: Mapping[str, int], a: Array, b: Array) -> Named:
+    """(sum of a*b) times (sum of a), for a[k], b[k]."""
+    return {"Z": np.asarray(a.dot(b) * a.sum()), "Y": np.asarray(a.dot(b)), "X": np.asarray(a.sum())}
+
+
+def layer_norm(shapes: Mapping[str, int], x: Array, gain: Array, bias: Array) -> Named:
+    """(x - mean) / sqrt(variance + 1e-5) * gain + bias over d, for x[t,d]."""
+    mean = x.mean(axis=1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=1, keepdims=True)
+    return {
+        "Y": (x - mean) / np.sqrt(variance + 1e-5) * gain + bias,
+        "S": x.sum(axis=1),
+        "MU": mean[:, 0],
+        "XC": x - mean,
+    }
+
+
+def rms_norm(shapes: Mapping[str, int], x: Array, gain: Array) -> Named:
+    """x / sqrt(mean of x^2 + 1e-5) * gain over d, for x[t,d]."""
+    return {"Y": x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * gain, "SQ": (x**2).sum(axis=1)}
+
+
+def log_sum_exp(shapes: Mapping[str, int], x: Array) -> Named:
+    """log(sum of exp(x)) over v, for x[t,v]."""
+    largest = x.max(axis=1)
+    total = np.exp(x - largest[:, None]).sum(axis=1)
+    return {"L": np.log(total) + largest, "GM": largest, "SD": total}
+
+
+def cross_entropy(shapes: Mapping[str, int], x: Array, y: Array) -> Named:
+    """-sum of y * log softmax(x) over v, for logits x[t,v] and targets y[t,v]."""
+    logs = log_sum_exp(shapes, x)["L"]
+    return {"C": ((logs[:, None] - x) * y).sum(axis=1), "GM": x.max(axis=1), "LS": logs}
+
+
+def matmul(shapes: Mapping[str, int], a: Array, b: Array) -> Named:
+    """a[m,k] b[k,n]."""
+    return {"Z": a @ b}
+
+
+def ffn(shapes: Mapping[str, int], x: Array, first: Array, second: Array) -> Named:
+    """relu(x[t,d] first[d,s]) second[s,g]."""
+    hidden = x @ first
+    return {"Y": np.maximum(hidden, 0) @ second, "U": hidden}
+
+
+def encoder_layer(
+    shapes: Mapping[str, int], x: Array, wq: Array, wk: Array, wv: Array, wo: Array, w1: Array, w2: Array
+) -> Named:
+    """Post-norm transformer layer for x[b,p,d], wq[d,h,e], wk[d,h,e], wv[d,h,f], wo[h,f,g], w1[g,s], w2[s,d]."""
+    q, k, v = (np.tensordot(x, weights, axes=1).transpose(0, 2, 3, 1) for weights in (wq, wk, wv))
+    inner = attention(shapes, q, k, v)
+    combined = np.tensordot(inner["AV"], wo, axes=([1, 2], [0, 1]))
+    middle = _normalized(combined + x)
+    hidden = np.maximum(middle @ w1, 0)
+    return {"Y": _normalized(hidden @ w2 + middle), "Q": q, "K": k, "V": v, **{n: inner[n] for n in ("QK", "A", "AV")}}
+
+
+def _normalized(x: Array) -> Array:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+
+
+REFERENCES: Mapping[str, ReferenceFunction] = {
+    "attention": ReferenceFunction(attention, 3),
+    "causal_attention": ReferenceFunction(causal_attention, 3),
+    "window_attention": ReferenceFunction(window_attention, 3),
+    "dot_times_sum": ReferenceFunction(dot_times_sum, 2, positive=True),
+    "layer_norm": ReferenceFunction(layer_norm, 3),
+    "rms_norm": ReferenceFunction(rms_norm, 2),
+    "log_sum_exp": ReferenceFunction(log_sum_exp, 1),
+    "cross_entropy": ReferenceFunction(cross_entropy, 2),
+    "matmul": ReferenceFunction(matmul, 2),
+    "ffn": ReferenceFunction(ffn, 3),
+    "encoder_layer": ReferenceFunction(encoder_layer, 7),
+}
+"""References by the name that a workload gives."""

@@ -1,0 +1,126 @@
+"""Checks that a cascade computes what it should: it is run on random and on adversarial numbers, and its output compared
+with a reference; where it differs, the first tensor that does is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.cascade.cascade import Cascade, rank_of
+from dse.cascade.interpreter import execute
+from dse.cascade.reference import REFERENCES
+
+Array = NDArray[np.float64]
+
+TOLERANCE = 1e-12
+"""Largest error accepted, relative to the largest value of the tensor, in float64."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of inputs: the largest relative error of the output, and where.
+
+    `overflows` where the output is not finite; `differs` names the first tensor that is wrong, None where all is well.
+    """
+
+    inputs: str
+    error: float
+    where: str
+    overflows: bool
+    differs: str | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the output is right."""
+        return self.differs is None
+
+
+def verify_cascade(
+    cascade: Cascade,
+    output: str,
+    function: str,
+    arguments: Sequence[str],
+    shapes: Mapping[str, int],
+    like: Cascade | None = None,
+    seed: int = 0,
+) -> list[Trial]:
+    """Run a cascade on every kind of input at `shapes` (by rank) and compare with reference `function` on `arguments`.
+
+    `like` is a cascade known to be right; tensors that it shares are compared too, to name the first that differs.
+    """
+    single = dict.fromkeys(shapes, 1)
+    trials = []
+    for number, (name, sizes) in enumerate((("random", shapes), ("large", shapes), ("equal", shapes), ("mostly zero", shapes), ("single element", single))):
+        dice = np.random.default_rng((seed, number))
+        positive = REFERENCES[function].positive
+        inputs = {
+            access.tensor: _numbers(name, [sizes[rank_of(index.variables[0])] for index in access.indices], dice, positive)
+            for access in cascade.inputs
+        }
+        trials.append(_compare(cascade, output, function, arguments, sizes, inputs, name, like))
+    return trials
+
+
+def _numbers(kind: str, shape: Sequence[int], dice: np.random.Generator, positive: bool) -> Array:
+    """Input values of a kind; large ones are whole, so that sums of their products are exact in any order."""
+    if kind == "large":
+        found = dice.integers(-40, 41, shape).astype(np.float64)
+    elif kind == "equal":
+        found = np.ones(shape)
+    elif kind == "mostly zero":
+        found = dice.normal(size=shape) * (dice.random(shape) < 0.1)
+    else:
+        found = dice.normal(size=shape)
+    return np.abs(found) + 0.5 if positive else found
+
+
+def _compare(
+    cascade: Cascade,
+    output: str,
+    function: str,
+    arguments: Sequence[str],
+    shapes: Mapping[str, int],
+    inputs: Mapping[str, Array],
+    kind: str,
+    like: Cascade | None,
+) -> Trial:
+    with np.errstate(all="ignore"):
+        expected = REFERENCES[function].compute(shapes, *(inputs[name] for name in arguments))
+    made = execute(cascade, shapes, inputs)
+    result = next(iter(expected.values()))
+    error, place = _largest_error(made[output], result)
+    overflows = not bool(np.isfinite(made[output]).all())
+    where = f"{output}[{','.join(str(number) for number in place)}]" if place else output
+    if error <= TOLERANCE:
+        return Trial(kind, error, where, overflows, None)
+    known: dict[str, Any] = dict(expected) | {output: result}
+    if like is not None:
+        known = execute(like, shapes, inputs) | known
+    differs = next(
+        (
+            einsum.name
+            for einsum in cascade.einsums
+            if einsum.name in known
+            and made[einsum.name].shape == known[einsum.name].shape
+            and _largest_error(made[einsum.name], known[einsum.name])[0] > TOLERANCE
+        ),
+        output,
+    )
+    return Trial(kind, error, where, overflows, differs)
+
+
+def _largest_error(found: Array, expected: Array) -> tuple[float, tuple[int, ...]]:
+    """The largest difference relative to the largest expected value, and its coordinates; inf where one is not finite."""
+    if found.shape != expected.shape:
+        return np.inf, ()
+    with np.errstate(all="ignore"):
+        difference = np.where(found == expected, 0.0, np.abs(found - expected))
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    scale = np.max(np.abs(expected[np.isfinite(expected)]), initial=0.0)
+    worst = np.unravel_index(int(np.argmax(difference)), difference.shape)
+    return float(difference[worst] / (scale or 1.0)), tuple(int(number) for number in worst)
