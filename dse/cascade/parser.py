@@ -36,6 +36,8 @@ _TOKEN = re.compile(
 )
 _RELATIONS = ("<=", "<", ">=", ">", "==", "!=")
 _MAX_NESTING = 50
+_MAX_TOKENS = 400
+_MAX_DIGITS = 15
 
 
 class CascadeError(ValueError):
@@ -87,6 +89,8 @@ class _Parser:
                 raise CascadeError(f"unexpected character {stripped[column:].strip()[:1]!r}", self.text)
             tokens.append(_Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup) + 1))
             column = match.end()
+        if len(tokens) > _MAX_TOKENS:
+            raise CascadeError(f"{len(tokens)} words and signs; an Einsum has at most {_MAX_TOKENS}")
         return [*tokens, _Token("end", "the end", len(stripped) + 1)]
 
     @property
@@ -245,7 +249,7 @@ class _Parser:
         scale = Polynomial.of(1)
         while True:
             token = self.next
-            if token.kind == "number" and token.text.isdigit():
+            if token.kind == "number" and token.text.isdigit() and len(token.text) <= _MAX_DIGITS:
                 scale = scale * Polynomial.of(int(token.text))
             elif token.kind == "name" and token.text[0].isupper():
                 scale = scale * Polynomial.of(token.text)

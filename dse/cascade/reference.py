@@ -108,8 +108,9 @@ def encoder_layer(
 
 
 def _normalized(x: Array) -> Array:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    centred: Array = x - x.mean(axis=-1, keepdims=True)
+    deviation: Array = np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-5)
+    return centred / deviation
 
 
 REFERENCES: Mapping[str, ReferenceFunction] = {

@@ -55,11 +55,15 @@ def verify_cascade(
     """
     single = dict.fromkeys(shapes, 1)
     trials = []
-    for number, (name, sizes) in enumerate((("random", shapes), ("large", shapes), ("equal", shapes), ("mostly zero", shapes), ("single element", single))):
+    for number, (name, sizes) in enumerate(
+        (("random", shapes), ("large", shapes), ("equal", shapes), ("mostly zero", shapes), ("single element", single))
+    ):
         dice = np.random.default_rng((seed, number))
         positive = REFERENCES[function].positive
         inputs = {
-            access.tensor: _numbers(name, [sizes[rank_of(index.variables[0])] for index in access.indices], dice, positive)
+            access.tensor: _numbers(
+                name, [sizes[rank_of(index.variables[0])] for index in access.indices], dice, positive
+            )
             for access in cascade.inputs
         }
         trials.append(_compare(cascade, output, function, arguments, sizes, inputs, name, like))

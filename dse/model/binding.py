@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.bounds import check_bounds
 from dse.model.capacity import check_capacities, held_tiles, overflow_error, overflow_share, room
 from dse.model.einsum_nest import BoundEinsum, Job, bind_einsums
 from dse.model.feasibility import (
@@ -51,7 +52,13 @@ def bind(workload: Workload, hardware: Hardware, plan: Plan, given: Mapping[str,
     """Bind every Einsum that computes. `given` sets workload and mapping parameters by name. Raises SpecError."""
     check_names(workload, hardware.architecture, plan)
     job = Job(workload, hardware, plan)
-    outer = {**hardware.values, **workload.parameter_values(given)}
+    own = workload.parameter_values(given)
+    for name in own:
+        if name in hardware.values:
+            raise workload.source.error(
+                ("parameters", name), f"{name} is a parameter of {workload.name} and of {hardware.architecture.name}"
+            )
+    outer = {**hardware.values, **own}
     for name in plan.parameters:
         if name in outer:
             raise plan.source.error(
@@ -65,6 +72,7 @@ def bind(workload: Workload, hardware: Hardware, plan: Plan, given: Mapping[str,
         if isinstance(value, LargestDivisor) and name not in given:
             found[name] = _largest_that_fits(job, name, value, {**outer, **found}, given, feasibility)
     values = _with_written(plan, {**outer, **found}, given)
+    check_bounds(job, values, feasibility)
     einsums = bind_einsums(job, values, feasibility)
     for name, value in plan.parameters.items():
         if isinstance(value, Overflow) and name not in given:

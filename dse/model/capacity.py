@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.model.einsum_nest import BoundEinsum, Job
 from dse.model.feasibility import Feasibility
-from dse.model.nest import extents, hull, product
+from dse.model.nest import exact_size, extents, hull, product
 from dse.specs.quantity import INFORMATION, Quantity
 from dse.specs.source import Key, SpecError
 
@@ -53,7 +53,7 @@ def _tiles(bound: BoundEinsum, depth: int) -> dict[str, Any]:
     sizes: dict[str, Any] = {}
     for operand in bound.operands:
         if operand.keeps[depth]:
-            tensor, size = bound.tensors[operand.name], product(hull(operand, inside))
+            tensor, size = bound.tensors[operand.name], exact_size(hull(operand, inside))
             sizes[tensor] = np.maximum(sizes[tensor], size) if tensor in sizes else size
     return sizes
 

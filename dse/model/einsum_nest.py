@@ -14,6 +14,7 @@ from dse.model.feasibility import Feasibility, indivisible, whole_number
 from dse.model.nest import Level, Loop, Operand, product
 from dse.specs.architecture import Hardware, UnitSpec, operation_name
 from dse.specs.mapping import EinsumPlan, LoopToken, Plan
+from dse.specs.parameters import Located
 from dse.specs.quantity import COUNT, Quantity
 from dse.specs.workload import Workload
 
@@ -56,6 +57,11 @@ def bind_einsums(
     With `inside`, only Einsums whose path has that memory, and of their loops only those at it and further in: enough
     to know what it holds.
     """
+    for parts in job.workload.cascade.partition.values():
+        for part in parts[1:]:
+            written = job.plan.parameters.get(part)
+            if isinstance(written, Located) and part in values:
+                written.check_size(values[part].value)
     shapes = job.workload.shapes(values)
     for rank, parts in job.workload.cascade.partition.items():
         inner = product(shapes[part] for part in parts[1:])

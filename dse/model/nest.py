@@ -88,6 +88,14 @@ def exact_product(left: Count, right: Count) -> Count:
     return np.asarray(left, dtype=np.float64) * right
 
 
+def exact_size(lengths: Iterable[Count]) -> Count:
+    """The product of lengths of any size: float64 where int64 would wrap."""
+    size: Count = 1
+    for length in lengths:
+        size = exact_product(size, length)
+    return size
+
+
 def count_accesses(
     levels: Sequence[Level], operands: Sequence[Operand], *, wrap_distinct: bool = False
 ) -> dict[tuple[str, str], AccessCounts]:
@@ -331,9 +339,34 @@ def _different_offsets(indices: Sequence[Terms], fanout: Mapping[str, Count], st
     )
     cases, where = np.unique(np.stack([array.ravel() for array in arrays], axis=-1), axis=0, return_inverse=True)
     found = []
-    for case in cases:
-        bounds, moves = case[: len(ranks)], case[len(ranks) :].reshape(len(indices), len(ranks))
-        offsets = moves @ np.indices(tuple(bounds)).reshape(len(ranks), -1)
-        found.append(np.unique(offsets, axis=1).shape[1])
+    for case in cases.tolist():
+        bounds, moves = case[: len(ranks)], case[len(ranks) :]
+        rows = [moves[start : start + len(ranks)] for start in range(0, len(moves), len(ranks))]
+        found.append(_different_sums(bounds, _one_step_each(bounds, rows)))
     counted = np.array(found)[where.ravel()].reshape(arrays[0].shape)
     return int(counted) if counted.ndim == 0 else counted
+
+
+def _one_step_each(bounds: Sequence[int], moves: Sequence[Sequence[int]]) -> list[int]:
+    """Steps along several indices as one number a rank, apart enough that no two places fall together."""
+    steps, base = [0] * len(bounds), 1
+    for row in moves:
+        steps = [step + base * move for step, move in zip(steps, row, strict=True)]
+        base *= 2 * sum(abs(move) * (bound - 1) for move, bound in zip(row, bounds, strict=True)) + 1
+    return steps
+
+
+def _different_sums(bounds: Sequence[int], steps: Sequence[int]) -> int:
+    """How many values sum(step*i) takes for 0 <= i < bound.
+
+    Two steps a, b with common divisor g meet again after b/g of the first and a/g of the second; more are summed out.
+    """
+    pairs = [(bound, abs(step)) for bound, step in zip(bounds, steps, strict=True) if bound > 1 and step != 0]
+    if len(pairs) == 2:
+        (n, a), (m, b) = pairs
+        common = math.gcd(a, b)
+        return n * m - max(0, n - b // common) * max(0, m - a // common)
+    sums = np.zeros(1, dtype=object if any(step > 2**40 for _, step in pairs) else np.int64)
+    for bound, step in pairs:
+        sums = np.unique(np.add.outer(sums, step * np.arange(bound)))
+    return len(sums)

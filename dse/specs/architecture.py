@@ -283,7 +283,7 @@ def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], sour
                     f"{label} and {actions[action]} both do {action!r}; an action has one component",
                 )
             actions[action] = label
-    operations = {}
+    operations: dict[tuple[str, ...], OperationSpec] = {}
     for operation, cost in written.ops.items():
         at = (*key, "ops", operation)
         operators = OPERATION_ALIASES.get(operation, tuple(operation.split("_")))
@@ -300,6 +300,8 @@ def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], sour
                 )
         located = {action: locate(count, source, (*at, action)) for action, count in cost.items()}
         cycles = located.pop("cycles", None)
+        if operators in operations:
+            raise source.error(at, f"op {operation!r} is {operation_name(operators)!r}, which stands here already")
         operations[operators] = OperationSpec(located, cycles)
     return UnitSpec(name, tuple(path), components, operations, source)
 

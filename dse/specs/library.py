@@ -44,19 +44,22 @@ def find(kind: str, name: str, beside: Path | None = None) -> Path:
     here = beside.parent if beside else Path.cwd()
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = here / name
-        if path.is_file():
+        if _is_file(path):
             return path
         raise LookupError(f"no file {show_path(path)}")
     for folder in ([here] if beside else []) + [library_folder(kind)]:
         path = folder / f"{name}{suffix}"
-        if path.is_file() and name in _safe(name):
+        if not name.startswith(".") and _is_file(path):
             return path
     singular = {"archs": "architecture", "mappings": "mapping", "workloads": "workload", "studies": "study"}[kind]
     raise LookupError(f"unknown {singular} {name!r}; {allowed(name, names(kind))}, or a path to a YAML file")
 
 
-def _safe(name: str) -> tuple[str, ...]:
-    return () if name.startswith(".") or "\0" in name else (name,)
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name too long for the disk, or with a NUL in it
+        return False
 
 
 def _find(kind: str, name: str, beside: Path | None) -> Path:

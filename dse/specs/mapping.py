@@ -341,6 +341,8 @@ def _tokens(written: str | Sequence[str], source: Source, key: Key) -> tuple[Loo
         if match is None:
             raise source.error(at, f"loop {text!r}: write a rank variable, with a factor if it takes a part: p or p:P0")
         factor = locate(match["factor"], source, at) if match["factor"] else None
+        if factor is not None and not factor.expression.names:
+            factor.size({})
         tokens.append(LoopToken(match["variable"], factor, source, at))
     return tuple(tokens)
 

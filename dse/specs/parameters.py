@@ -11,6 +11,9 @@ import numpy as np
 from dse.specs.quantity import COUNT, DIMENSION_NAMES, Dimension, Expression, Quantity, QuantityError, parse_expression
 from dse.specs.source import Key, Source, allowed
 
+SMALLEST_RATE = 1e-9
+"""No rate, in base units, is smaller: what takes as long is no design."""
+
 LARGEST_SIZE = 2**53
 """No size, count or factor is larger: above it floats stop being exact."""
 
@@ -33,12 +36,17 @@ class Located:
             found = self.expression.evaluate(values)
         except QuantityError as error:
             raise self.source.error(self.key, f"{self.key[-1]}: {error}") from None
-        if dimension is not None and found.dimension != dimension:
+        if dimension is not None:
+            self.check_dimension(found, dimension)
+        return found
+
+    def check_dimension(self, found: Quantity, dimension: Dimension) -> None:
+        """Refuse a quantity for this place of another dimension. Raises SpecError."""
+        if found.dimension != dimension:
             got = DIMENSION_NAMES.get(found.dimension, "another kind of quantity")
             raise self.source.error(
                 self.key, f"{self.key[-1]} takes {DIMENSION_NAMES[dimension]}, found {got}: {self.expression.text!r}"
             )
-        return found
 
     def size(self, values: Mapping[str, Quantity], dimension: Dimension = COUNT) -> Any:
         """A positive whole number (or array of them) in base units. Raises SpecError."""
@@ -66,10 +74,12 @@ class Located:
         return value
 
     def positive(self, values: Mapping[str, Quantity], dimension: Dimension) -> Any:
-        """A positive number in base units. Raises SpecError."""
+        """A positive number in base units, not vanishingly small. Raises SpecError."""
         value = self.evaluate(values, dimension)
-        if np.any(np.asarray(value) <= 0):
-            raise self.source.error(self.key, f"{self.key[-1]} must be positive, found {self.expression.text!r}")
+        if np.any(np.asarray(value) < SMALLEST_RATE):
+            raise self.source.error(
+                self.key, f"{self.key[-1]} is {SMALLEST_RATE:g} at least, found {self.expression.text!r} = {value}"
+            )
         return value
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -105,15 +106,21 @@ class Expression:
 
     def evaluate(self, values: Mapping[str, Quantity]) -> Quantity:
         """The quantity where its parameters have these values. Raises QuantityError."""
-        with np.errstate(all="ignore"):
-            result = _evaluate(self.body, values, self.text)
+        try:
+            with np.errstate(all="ignore"):
+                result = _evaluate(self.body, values, self.text)
+        except (OverflowError, TypeError, ZeroDivisionError):
+            raise QuantityError(f"{self.text!r} cannot be computed: a value on the way is too large") from None
         if self.unit is not None:
             if result.dimension != COUNT:
                 raise QuantityError(
                     f"{self.text!r} gives a unit to {DIMENSION_NAMES.get(result.dimension, 'a quantity that has one')}"
                 )
             size, dimension = UNITS[self.unit]
-            result = Quantity(_tidy(result.value * size), dimension)
+            try:
+                result = Quantity(_tidy(result.value * size), dimension)
+            except OverflowError:
+                raise QuantityError(f"{self.text!r} is not finite or larger than {LARGEST:g}") from None
         value = result.value
         if not (abs(value) <= LARGEST if isinstance(value, int | float) else np.all(np.abs(value) <= LARGEST)):
             raise QuantityError(f"{self.text!r} is not finite or larger than {LARGEST:g}")
@@ -133,7 +140,8 @@ def parse_expression(written: object) -> Expression:
     else:
         number = text
     try:
-        body = ast.parse(number, mode="eval").body
+        with warnings.catch_warnings(action="ignore"):
+            body = ast.parse(number, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise QuantityError(
             f"{text!r} is no expression; write e.g. 16 MiB, 2*rows or P / P0; units: {', '.join(UNITS)}"

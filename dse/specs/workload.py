@@ -15,7 +15,7 @@ from dse.cascade.einsum import Einsum
 from dse.cascade.parser import CascadeError, parse_access, parse_einsum
 from dse.cascade.reference import REFERENCES
 from dse.specs.parameters import Located, locate, resolve
-from dse.specs.quantity import INFORMATION, Quantity
+from dse.specs.quantity import COUNT, INFORMATION, Quantity
 from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
 
 _REFERENCE = re.compile(r"\s*(?P<output>\w+)\s*=\s*(?P<function>\w+)\s*\((?P<arguments>[\w\s,]+)\)\s*\Z")
@@ -70,6 +70,7 @@ class Workload:
         values = resolve(self.parameters, {}, given)
         ranks = resolve(self.ranks, values, given)
         for rank, located in self.ranks.items():
+            located.check_dimension(ranks[rank], COUNT)
             located.check_size(ranks[rank].value)
         return {**values, **ranks}
 
@@ -159,6 +160,10 @@ def _check_names(file: _File, source: Source) -> None:
                 raise source.error(
                     ("partition", rank), f"part {part!r}: upper-case letters and digits, and not a rank already"
                 )
+        if len(set(parts)) < len(parts):
+            raise source.error(
+                ("partition", rank), f"{rank}: each part has a name of its own, found {', '.join(parts)}"
+            )
         if len(parts) < 2:
             raise source.error(("partition", rank), f"{rank} is split into two or more parts, found {len(parts)}")
 
@@ -181,15 +186,19 @@ def _parse_cascade(file: _File, source: Source) -> Cascade:
             except CascadeError as error:
                 raise source.error(key, str(error)) from None
             _check_variables(einsum.variables, known, source, key, text)
+            conditions = [side for each in einsum.where for side in (each.left, each.right)]
             for access in (einsum.output, *einsum.inputs):
-                for index in access.indices:
+                for index in (*access.indices, *conditions):
                     for symbol in sorted(
                         {s for p in (index.offset, *(scale for _, scale in index.terms)) for s in p.symbols} - known
                     ):
                         raise source.error(key, f"unknown rank {symbol!r} in {access}; {allowed(symbol, known)}")
             parsed[section].append(einsum)
-    if not parsed["einsums"]:
-        raise source.error(("einsums",), "einsums: a cascade has at least one Einsum")
+    if all(einsum.is_view for einsum in parsed["einsums"]):
+        raise source.error(("einsums",), "einsums: a cascade has at least one Einsum that computes")
+    for number, access in enumerate(inputs):
+        if access.tensor in {other.tensor for other in inputs[:number]}:
+            raise source.error(("inputs", number), f"input {access.tensor} is declared twice")
     cascade = Cascade(
         tuple(inputs),
         tuple(parsed["einsums"]),
