@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,12 +34,16 @@ Settings = Annotated[
 def main() -> None:
     """Run the command line; turns wrong input into lines on stderr and exit code 2, never into a traceback."""
     interrupted = 130
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False) or 0
     except (KeyboardInterrupt, typer.Abort):
         code = interrupted
     except BrokenPipeError:
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        print(f"cannot write: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
         reported = _report(error)
@@ -229,14 +235,14 @@ def _print(frame: pd.DataFrame, form: str, title: str = "", digits: int = 4) -> 
             width=max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)
         )
     if title:
-        console.print(title, highlight=False)
+        console.print(title, highlight=False, markup=False)
     console.print(table)
 
 
 @contextmanager
 def _progress(name: str, steps: int) -> Iterator[Callable[[str], None]]:
     """A bar on stderr for a person who watches; nothing where stderr is a file."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda step: None
         return
     from rich.console import Console

@@ -31,8 +31,8 @@ class Affine:
         return not self.offset and len(self.terms) == 1 and self.terms[0][1] == Polynomial.of(1)
 
     def __str__(self) -> str:
-        one = Polynomial.of(1)
-        parts = [variable if scale == one else f"{scale}*{variable}" for variable, scale in self.terms]
+        signs = {Polynomial.of(1): "", Polynomial.of(-1): "-"}
+        parts = [f"{signs[scale] if scale in signs else f'{scale}*'}{variable}" for variable, scale in self.terms]
         if self.offset or not parts:
             parts.append(str(self.offset))
         return "+".join(parts).replace("+-", "-")

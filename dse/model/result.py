@@ -86,7 +86,7 @@ class Phase:
                 slowest = (totals[unit] == longest) & np.logical_not(taken)
                 taken = taken | slowest
                 for name, cycles in einsums.items():
-                    shares[name] = shares.get(name, 0) + cycles * slowest / self.clock_hz
+                    shares[name] = shares.get(name, 0) + cycles / self.clock_hz * slowest
         bound_by_memory = np.asarray(self.memory_s > self.compute_s)
         slowest_memory = _largest(self.memory_seconds.values()) if self.memory_seconds else 0.0
         taken = False
@@ -192,7 +192,7 @@ class Result:
 
         if by is None:
             totals = {**self.totals(), **({"feasible": self.feasible} if self.shape else {})}
-            return pd.DataFrame({name: np.broadcast_to(value, self.shape).ravel() for name, value in totals.items()})
+            return pd.DataFrame({name: _column(value, self.shape) for name, value in totals.items()})
         if by not in GROUPINGS:
             raise ValueError(f"by is one of {', '.join(GROUPINGS)}, found {by!r}")
         keys = GROUPINGS[by]
@@ -218,7 +218,7 @@ class Result:
             if isinstance(parts[0], str):
                 columns[name] = np.repeat(parts, points)
             else:
-                columns[name] = np.concatenate([np.broadcast_to(part, self.shape).ravel() for part in parts])
+                columns[name] = np.concatenate([_column(part, self.shape) for part in parts])
         return pd.DataFrame(columns)
 
     def notes(self) -> list[str]:
@@ -285,11 +285,18 @@ GROUPINGS = {"einsum": ("einsum",), "component": ("component",), "action": ("ein
 """How a result opens, and the columns that name its parts."""
 
 
+def _column(value: Any, shape: tuple[int, ...]) -> Any:
+    """A value for every point, as a column holds it: integers past int64 as floats."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        value = float(value)
+    return np.broadcast_to(value, shape).ravel()
+
+
 def _exact_parts(parts: Sequence[Any], total: Any) -> list[Any]:
     """The parts on the grid of the total's last bit, on which sums are exact in any order; the largest part takes what
     rounding leaves."""
     grid = np.ldexp(1.0, np.frexp(np.maximum(total, np.finfo(float).tiny))[1] - 53)
-    rounded = [np.round(np.asarray(part) / grid) * grid for part in parts]
+    rounded = [np.round(np.asarray(part, dtype=np.float64) / grid) * grid for part in parts]
     rest = total - sum(rounded)
     largest = _largest(rounded)
     taken: Any = False
@@ -303,5 +310,6 @@ def _exact_parts(parts: Sequence[Any], total: Any) -> list[Any]:
 def _largest(values: Any) -> Any:
     found: Any = None
     for value in values:
-        found = value if found is None else np.maximum(found, value)
+        larger = max if isinstance(found, int) and isinstance(value, int) else np.maximum
+        found = value if found is None else larger(found, value)
     return found

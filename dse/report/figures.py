@@ -60,7 +60,7 @@ def _bars(panel: Any, frame: pd.DataFrame, designs: list[str], result: StudyResu
     for number, design in enumerate(designs):
         values = frame[frame["design"] == design].set_index(axis)[figure.value].reindex(places)
         offset = (number - (len(designs) - 1) / 2) * width
-        label = result.study.designs[design].label
+        label = style.plain(result.study.designs[design].label)
         panel.bar(np.arange(len(places)) + offset, values, width, color=palette[design], label=label, **_BAR)
     panel.set_xticks(np.arange(len(places)), [style.tick(place) for place in places])
     if figure.value.startswith("util_"):
@@ -82,7 +82,7 @@ def _stacked_by_einsum(result: StudyResult, figure: Figure) -> Drawing:
             panel.bar(np.arange(len(table)), height, 0.8, bottom=bottom, color=fills[einsum], label=einsum, **_BAR)
             bottom += height
         panel.set_xticks(np.arange(len(table)), [style.tick(place) for place in table.index], fontsize=8)
-        panel.set_title(design.label, loc="left")
+        panel.set_title(style.plain(design.label), loc="left")
         panel.set_ylim(0, 1.02)
     _finish(drawing, axes, result, figure)
     return drawing
@@ -130,12 +130,12 @@ def _finish(drawing: Drawing, axes: Any, result: StudyResult, figure: Figure) ->
         shown.update(zip(labels, handles, strict=True))
     drawing.legend(shown.values(), shown.keys(), loc="lower center", ncols=len(shown))
     model = f", {figure.model}" if figure.model else ""
-    drawing.suptitle(f"{figure.title}{model} ({_accounting(result, figure)} accounting)", fontsize=10)
+    drawing.suptitle(f"{style.plain(figure.title)}{model} ({_accounting(result, figure)} accounting)", fontsize=10)
 
 
 def _value_label(result: StudyResult, figure: Figure) -> str:
     if figure.value.startswith("util_"):
         return f"Utilization of {figure.value.removeprefix('util_').upper()} array"
-    baseline = result.study.designs[figure.baseline].label if figure.baseline else ""
+    baseline = style.plain(result.study.designs[figure.baseline].label) if figure.baseline else ""
     relative = {"speedup": f"Speedup over {baseline}", "energy": f"Energy relative to {baseline}"}
     return relative.get(figure.value) or style.label(figure.value)

@@ -60,6 +60,11 @@ def label(column: str) -> str:
     return COLUMN_LABELS.get(column) or column.replace("_", " ")
 
 
+def plain(text: str) -> str:
+    """Text that a figure shows as it is written, dollar signs included."""
+    return text.replace("$", r"\$")
+
+
 def tick(value: float) -> str:
     """A number on an axis: 4K or 1M where it is one."""
     for size, suffix in ((2**20, "M"), (2**10, "K")):

@@ -28,16 +28,17 @@ def as_table(frame: pd.DataFrame, digits: int = 4) -> Table:
     """The table for a terminal: numbers to a few digits, aligned, missing values left empty."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in frame.columns:
         numeric = pd.api.types.is_numeric_dtype(frame[column])
         wide = not numeric and frame[column].astype(str).str.len().max() > LONGEST_UNBROKEN
         table.add_column(
-            str(column), justify="right" if numeric else "left", no_wrap=not wide, max_width=100 if wide else None
+            Text(str(column)), justify="right" if numeric else "left", no_wrap=not wide, max_width=100 if wide else None
         )
     for row in frame.itertuples(index=False):
-        table.add_row(*(format_number(value, digits) for value in row))
+        table.add_row(*(Text(format_number(value, digits)) for value in row))
     return table
 
 

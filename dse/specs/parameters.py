@@ -26,6 +26,11 @@ class Located:
     source: Source
     key: Key
 
+    @property
+    def name(self) -> str:
+        """What the expression is the value of: the last word of its key."""
+        return next(str(part) for part in reversed(self.key) if isinstance(part, str))
+
     def evaluate(self, values: Mapping[str, Quantity], dimension: Dimension | None = None) -> Any:
         """The value, of the dimension expected. Raises SpecError."""
         return self.quantity(values, dimension).value
@@ -35,7 +40,7 @@ class Located:
         try:
             found = self.expression.evaluate(values)
         except QuantityError as error:
-            raise self.source.error(self.key, f"{self.key[-1]}: {error}") from None
+            raise self.source.error(self.key, f"{self.name}: {error}") from None
         if dimension is not None:
             self.check_dimension(found, dimension)
         return found
@@ -45,7 +50,7 @@ class Located:
         if found.dimension != dimension:
             got = DIMENSION_NAMES.get(found.dimension, "another kind of quantity")
             raise self.source.error(
-                self.key, f"{self.key[-1]} takes {DIMENSION_NAMES[dimension]}, found {got}: {self.expression.text!r}"
+                self.key, f"{self.name} takes {DIMENSION_NAMES[dimension]}, found {got}: {self.expression.text!r}"
             )
 
     def size(self, values: Mapping[str, Quantity], dimension: Dimension = COUNT) -> Any:
@@ -62,15 +67,13 @@ class Located:
         if sizes.min() < 1 or sizes.max() > LARGEST_SIZE or not np.array_equal(sizes, np.floor(sizes)):
             shown = str(value) if np.ndim(value) == 0 else "an array with such a value"
             origin = "" if shown == self.expression.text else f" from {self.expression.text!r}"
-            raise self.source.error(self.key, f"{self.key[-1]} is a whole number from 1 to 2^53, found {shown}{origin}")
+            raise self.source.error(self.key, f"{self.name} is a whole number from 1 to 2^53, found {shown}{origin}")
 
     def not_negative(self, values: Mapping[str, Quantity]) -> Any:
         """A plain number of 0 or more. Raises SpecError."""
         value = self.evaluate(values, COUNT)
         if np.any(np.asarray(value) < 0):
-            raise self.source.error(
-                self.key, f"{self.key[-1]} is 0 or more, found {value} from {self.expression.text!r}"
-            )
+            raise self.source.error(self.key, f"{self.name} is 0 or more, found {value} from {self.expression.text!r}")
         return value
 
     def positive(self, values: Mapping[str, Quantity], dimension: Dimension) -> Any:
@@ -78,7 +81,7 @@ class Located:
         value = self.evaluate(values, dimension)
         if np.any(np.asarray(value) < SMALLEST_RATE):
             raise self.source.error(
-                self.key, f"{self.key[-1]} is {SMALLEST_RATE:g} at least, found {self.expression.text!r} = {value}"
+                self.key, f"{self.name} is {SMALLEST_RATE:g} at least, found {self.expression.text!r} = {value}"
             )
         return value
 

@@ -14,11 +14,17 @@ from dse.specs.architecture import Architecture
 from dse.specs.library import default_mapping, find, load_architecture, load_mapping, load_models, load_workload
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.parameters import Located, locate
-from dse.specs.quantity import Quantity
+from dse.specs.quantity import COUNT, Dimension, Quantity
 from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, show_path, validate
 from dse.specs.workload import Workload
 
 MODEL_AXIS = "model"
+
+RESERVED = (
+    "design", "accounting", "workload", "latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s",
+    "einsum", "unit", "cycles", "utilization", "point", "feasible", "speedup", "energy",
+)  # fmt: skip
+"""Columns of the results, which no axis may be called like."""
 
 
 class _Design(SpecModel):
@@ -88,8 +94,17 @@ class Design:
 
     def parameter_names(self) -> set[str]:
         """Every parameter that may be set by name."""
+        return set(self.parameter_dimensions())
+
+    def parameter_dimensions(self) -> dict[str, Dimension]:
+        """Every parameter that may be set by name, and the dimension of its value."""
         plan = self.mapping.plan(self.options)
-        return {*self.architecture.parameters, *self.workload.parameters, *self.workload.ranks, *plan.parameters}
+        found = {name: value.dimension for name, value in self.architecture.resolve().values.items()}
+        for name, written in {**self.workload.parameters, **self.workload.ranks, **plan.parameters}.items():
+            found[name] = COUNT
+            if isinstance(written, Located) and not written.expression.names:
+                found[name] = written.quantity({}).dimension
+        return found
 
 
 @dataclass(frozen=True)
@@ -188,24 +203,29 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
     }
     label, colour = written.label or name, written.colour
     design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters, label, colour)
-    for label in parameters:
-        _known(label, design.parameter_names(), source, (*key, "parameters", label), "parameter")
+    dimensions = design.parameter_dimensions()
+    for label, located in parameters.items():
+        _known(label, dimensions, source, (*key, "parameters", label), "parameter")
+        located.quantity({}, dimensions[label])
     return design
 
 
 def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Source, key: Key) -> ChoiceTable:
     shown = show_path(path)
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file)
             records = [(reader.line_num, row) for row in reader]
             columns = list(reader.fieldnames or [])
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, ValueError, csv.Error) as error:
         raise source.error(key, f"cannot read {shown}: {error}") from None
+    if len(set(columns)) < len(columns):
+        raise SpecError(f"{shown}:1: a column stands there twice: {', '.join(columns)}")
     keys = tuple(column for column in columns if column in axes)
     if not keys:
         raise SpecError(f"{shown}:1: no column is an axis of the sweep; allowed: {', '.join(axes)}")
-    names = design.parameter_names() | set(design.mapping.options)
+    dimensions = design.parameter_dimensions()
+    names = {*dimensions, *design.mapping.options}
     for column in columns:
         if column not in keys and column not in names:
             raise SpecError(f"{shown}:1: unknown column {column!r}; {allowed(column, {*axes, *names})}")
@@ -213,7 +233,10 @@ def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Sou
     for line, row in records:
         if None in row or None in row.values():
             raise SpecError(f"{shown}:{line}: {len(columns)} values expected, as the first line names")
-        at = tuple(_key_value(axis, row[axis], Source(shown, {(): (shown, line)})) for axis in keys)
+        at = tuple(
+            _key_value(axis, row[axis], dimensions.get(axis, COUNT), Source(shown, {(): (shown, line)}))
+            for axis in keys
+        )
         if at in rows:
             raise SpecError(f"{shown}:{line}: a second row for {', '.join(map(str, at))}")
         rows[at] = {column: row[column] for column in columns if column not in keys}
@@ -223,13 +246,12 @@ def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Sou
                 if value not in alternatives:
                     raise SpecError(f"{shown}:{line}: {column} has no choice {value!r}; {allowed(value, alternatives)}")
             else:
-                located = locate(value, Source(shown, {(): (shown, line)}), (column,))
-                located.quantity({})
+                locate(value, Source(shown, {(): (shown, line)}), (column,)).quantity({}, dimensions[column])
     return ChoiceTable(shown, keys, rows)
 
 
-def _key_value(axis: str, text: str, source: Source) -> str | int:
-    return text if axis == MODEL_AXIS else int(locate(text, source, (axis,)).size({}))
+def _key_value(axis: str, text: str, dimension: Dimension, source: Source) -> str | int:
+    return text if axis == MODEL_AXIS else locate(text, source, (axis,)).quantity({}, dimension).value
 
 
 def _axis(
@@ -241,14 +263,24 @@ def _axis(
     if axis == MODEL_AXIS:
         for number, value in enumerate(values):
             _known(str(value), models, source, (*key, number), "model")
+            if value in values[:number]:
+                raise source.error((*key, number), f"{axis}: {value!r} stands in the range twice")
         return tuple(str(value) for value in values)
-    _known(axis, set().union(*(design.parameter_names() for design in designs.values())), source, key, "parameter")
+    dimensions = {name: each for design in designs.values() for name, each in design.parameter_dimensions().items()}
+    _known(axis, dimensions, source, key, "parameter")
+    if axis in RESERVED:
+        raise source.error(key, f"{axis} names a column of the results; give the parameter another name")
+    for name, design in designs.items():
+        if axis in design.parameters:
+            raise source.error(("designs", name, "parameters", axis), f"{axis} is swept; {name} cannot fix it too")
     found: list[Quantity] = []
     for number, value in enumerate(values):
         located = locate(value, source, (*key, number))
         if located.expression.names:
             raise source.error((*key, number), f"{axis}: a swept value is a number with its unit, found {value!r}")
-        located.positive({}, located.quantity({}).dimension)
+        located.positive({}, dimensions[axis])
+        if located.quantity({}) in found:
+            raise source.error((*key, number), f"{axis}: {value!r} stands in the range twice")
         found.append(located.quantity({}))
     return tuple(found)
 
@@ -270,6 +302,10 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
     _known(entry.value, columns | relative, source, (*key, "value"), "value")
     if entry.baseline is not None:
         _known(entry.baseline, designs, source, (*key, "baseline"), "design")
+        if len(designs) == 1:
+            raise source.error(
+                (*key, "baseline"), f"{entry.name}: there is no other design to compare with {entry.baseline}"
+            )
     if entry.by == "einsum" and not entry.value.startswith("util_"):
         raise source.error(
             (*key, "value"),

@@ -37,6 +37,9 @@ def all_or_nothing(folder: Path, stale: Sequence[str] = ()) -> Iterator[Path]:
         raise SpecError(f"cannot write to {folder}: {error.strerror}; give another folder with -o") from None
     try:
         yield scratch
+        for path in scratch.iterdir():
+            if (folder / path.name).is_dir():
+                raise SpecError(f"cannot write to {folder}: {path.name} is a folder there; give another folder with -o")
         for path in sorted(scratch.iterdir()):
             os.replace(path, folder / path.name)
         for name in stale:

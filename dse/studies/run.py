@@ -14,8 +14,9 @@ import pandas as pd
 
 from dse.model.accounting import PRESETS, SWITCHES, Accounting
 from dse.model.evaluate import evaluate
+from dse.model.result import Result
 from dse.specs.parameters import locate
-from dse.specs.quantity import BANDWIDTH, FREQUENCY, INFORMATION, Quantity, QuantityError, number
+from dse.specs.quantity import BANDWIDTH, DIMENSION_NAMES, FREQUENCY, INFORMATION, Quantity, QuantityError, number
 from dse.specs.source import Source, SpecError, allowed
 from dse.specs.study import MODEL_AXIS, Design, Study
 
@@ -89,13 +90,18 @@ def with_settings(study: Study, settings: Sequence[str]) -> Study:
                 )
             designs[name] = replace(design, options={**design.options, parameter: value})
             continue
-        known = design.parameter_names() | set(design.mapping.options)
-        if parameter not in known:
+        dimensions = design.parameter_dimensions()
+        if parameter not in dimensions:
+            known = {*dimensions, *design.mapping.options}
             raise SpecError(f"--set {text}: {name} has no parameter {parameter!r}; {allowed(parameter, known)}")
+        if parameter in study.sweep:
+            raise SpecError(f"--set {text}: {parameter} is swept by {study.name}; change its sweep instead")
         try:
-            number(value)
+            given = number(value)
         except QuantityError as error:
             raise SpecError(f"--set {text}: {error}") from None
+        if given.dimension != dimensions[parameter]:
+            raise SpecError(f"--set {text}: {parameter} takes {DIMENSION_NAMES[dimensions[parameter]]}")
         designs[name] = replace(
             design, parameters={**design.parameters, parameter: locate(value, source, (parameter,))}
         )
@@ -145,8 +151,7 @@ def _price_design(
             first = members[int(np.argmin(np.broadcast_to(result.feasible, (len(members),))))]
             _explain(design, points[first], given[first], dict(options), accounting)
         axes = _axis_columns([points[place] for place in members])
-        frame = result.to_frame().drop(columns="feasible")
-        breakdown = result.to_frame(by="einsum")
+        frame, breakdown = _per_point(result, len(members))
         at = breakdown.pop("point").to_numpy()
         for position, (name, values) in enumerate(axes.items()):
             frame.insert(position, name, values)
@@ -156,6 +161,15 @@ def _price_design(
         frames.append(frame)
         breakdowns.append(breakdown)
     return _in_order(frames), _in_order(breakdowns)
+
+
+def _per_point(result: Result, count: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Totals and Einsums of `count` points, also where all of them cost the same because nothing swept matters."""
+    frame, breakdown = result.to_frame(), result.to_frame(by="einsum")
+    if result.shape:
+        return frame.drop(columns="feasible"), breakdown
+    copies = [breakdown.assign(point=number) for number in range(count)]
+    return pd.concat([frame] * count, ignore_index=True), pd.concat(copies, ignore_index=True)
 
 
 def _in_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
