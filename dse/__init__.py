@@ -3,6 +3,8 @@
     import dse
 
     dse.load_workload("mine.yaml")  # what is computed: a cascade of Einsums
+    dse.analyze_passes("mine.yaml")  # what that says before any mapping
+    dse.verify("mine.yaml")  # whether it is right
     dse.load_architecture("chip.yaml")  # on what
     dse.load_mapping("chip.mapping.yaml")  # how
     dse.evaluate("chip.yaml", "mine.yaml", mapping="chip.mapping.yaml", seq_len="64K")  # what it costs -> Result
@@ -16,19 +18,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dse.api import evaluate, load_architecture, load_mapping, load_study, load_workload, run_study
+    from dse.api import (
+        analyze_passes,
+        evaluate,
+        load_architecture,
+        load_mapping,
+        load_study,
+        load_workload,
+        run_study,
+        verify,
+    )
     from dse.model.result import Result
     from dse.specs.source import SpecError
 
 __all__ = [
     "Result",
     "SpecError",
+    "analyze_passes",
     "evaluate",
     "load_architecture",
     "load_mapping",
     "load_study",
     "load_workload",
     "run_study",
+    "verify",
 ]
 
 _HOMES = {"Result": "dse.model.result", "SpecError": "dse.specs.source"}

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dse.cascade.parser import CascadeError
+from dse.cascade.passes import PassReport, analyze_rank, families, reductions_over
+from dse.cascade.verify import Trial, verify_cascade
 from dse.model.accounting import PRESETS, Accounting
 from dse.model.evaluate import evaluate as _evaluate
 from dse.model.result import Result
 from dse.specs.architecture import Architecture
-from dse.specs.library import default_mapping, load_architecture, load_mapping, load_models, load_workload
+from dse.specs.library import default_mapping, load_architecture, load_mapping, load_models, load_workload, names
 from dse.specs.mapping import Mapping as MappingSpec
-from dse.specs.quantity import QuantityError, number
+from dse.specs.quantity import Quantity, QuantityError, number
+from dse.specs.sizes import shapes_to_run
 from dse.specs.source import SpecError, allowed
 from dse.specs.study import load_study
 from dse.specs.workload import Workload
@@ -85,4 +89,58 @@ def _model_parameters(model: str | None, workload: Workload) -> Mapping[str, Any
     return {name: located.quantity({}) for name, located in models[model].items() if name in workload.parameters}
 
 
-__all__ = ["evaluate", "load_architecture", "load_mapping", "load_study", "load_workload", "run_study"]
+def analyze_passes(workload: str | Workload, rank: str | None = None) -> PassReport:
+    """Passes that a cascade must make over a rank, whatever the mapping: barriers, live footprints, passes by Einsum.
+
+    `rank` is a rank or a part of one; by default the one with the most passes, and among equals the one that most
+    Einsums reduce. Raises SpecError for an unknown rank.
+    """
+    work = load_workload(workload) if isinstance(workload, str) else workload
+    reports = {name: analyze_rank(work.cascade, name) for name in families(work.cascade)}
+    if rank is None:
+        return max(reports.values(), key=lambda report: (report.passes, reductions_over(work.cascade, report.rank)))
+    parts = [part for split in work.cascade.partition.values() for part in split]
+    if rank not in reports and rank not in parts:
+        raise SpecError(f"{work.name} has no rank {rank!r}; {allowed(rank, [*reports, *parts])}")
+    return reports.get(rank) or analyze_rank(work.cascade, rank)
+
+
+def verify(workload: str | Workload, **sizes: Any) -> list[Trial]:
+    """Run a workload's cascade on numbers and compare it with the reference that it names.
+
+    Each keyword sets a parameter, a rank or a part of one (`seq_len="1K"`, `M0=128`); ranks left open are 24 at most.
+    Raises SpecError where the workload names no reference.
+    """
+    work = load_workload(workload) if isinstance(workload, str) else workload
+    if work.reference is None:
+        raise work.source.error((), f"{work.name} names no reference; add e.g. 'reference: AV = attention(Q, K, V)'")
+    parts = [part for split in work.cascade.partition.values() for part in split[1:]]
+    given: dict[str, Quantity] = {}
+    for name, value in sizes.items():
+        known = [*work.parameters, *work.ranks, *parts]
+        if name not in known:
+            raise SpecError(f"unknown parameter {name!r} of {work.name}; {allowed(name, known)}")
+        try:
+            given[name] = number(value)
+        except QuantityError as error:
+            raise SpecError(f"{name}: {error}") from None
+    shapes, small = shapes_to_run(work, given), shapes_to_run(work, {})
+    shipped = load_workload(work.name).cascade if work.name in names("workloads") else None
+    like = shipped if shipped != work.cascade else None
+    target = work.reference
+    try:
+        return verify_cascade(work.cascade, target.output, target.function, target.arguments, shapes, small, like)
+    except CascadeError as error:
+        raise work.source.error(("einsums",), str(error)) from None
+
+
+__all__ = [
+    "analyze_passes",
+    "evaluate",
+    "load_architecture",
+    "load_mapping",
+    "load_study",
+    "load_workload",
+    "run_study",
+    "verify",
+]

@@ -159,6 +159,84 @@ def evaluate(
         print(note)
 
 
+@app.command()
+def passes(
+    workloads: Annotated[list[str], typer.Argument(help="Shipped workloads (dse list workloads) or paths.")],
+    rank: Annotated[
+        str | None,
+        typer.Option("--rank", help="The rank to analyse, or a part of one; default the one with most passes."),
+    ] = None,
+    form: Format = "table",
+) -> None:
+    """Say how many passes a cascade must make over a rank and why, what stays live, and what it computes."""
+    _check_format(form)
+    import json
+
+    import pandas as pd
+
+    from dse.api import analyze_passes
+    from dse.report.cascades import pass_record, pass_tables
+    from dse.specs.library import load_workload
+
+    loaded = [load_workload(name) for name in workloads]
+    reports = [(workload, analyze_passes(workload, rank)) for workload in loaded]
+    if form == "json":
+        records = [pass_record(workload, report) for workload, report in reports]
+        print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
+        return
+    rows = [
+        {
+            "workload": workload.name,
+            "rank": report.rank,
+            "passes": report.passes,
+            "barriers": "; ".join(map(str, report.barriers)),
+        }
+        for workload, report in reports
+    ]
+    if form == "csv":
+        _print(pd.DataFrame(rows), form)
+        return
+    for workload, report in reports:
+        print(f"{workload.name}: {report.passes} pass{'es' if report.passes != 1 else ''} over {report.rank}")
+        for barrier in report.barriers:
+            print(f"  {barrier}")
+        for part, count in report.traversals.items():
+            print(f"  {count} traversal{'s' if count != 1 else ''} of each {part} fiber inside a tile")
+        if len(reports) == 1:
+            for title, frame in pass_tables(workload, report):
+                _print(frame, form, title)
+
+
+@app.command()
+def verify(
+    workload: Annotated[str, typer.Argument(help="A shipped workload or a path; it names its reference.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=SIZE", help="Set a parameter, a rank or a part of one, e.g. seq_len=1K or M0=128."
+        ),
+    ] = None,
+    form: Format = "table",
+) -> None:
+    """Run a cascade on numbers and compare it with its reference; exit 1 where it differs."""
+    _check_format(form)
+    import pandas as pd
+
+    from dse.api import verify as verify_workload
+    from dse.report.cascades import trial_rows, verdict
+    from dse.specs.library import load_workload
+
+    loaded = load_workload(workload)
+    trials = verify_workload(loaded, **dict(_setting(text) for text in settings or []))
+    right, sentence = verdict(loaded, trials)
+    _print(pd.DataFrame(trial_rows(loaded, trials)), form, f"{loaded.name} against {loaded.reference}")
+    if form == "table":
+        print(sentence)
+    if not right:
+        print(sentence, file=sys.stderr)
+        raise typer.Exit(1)
+
+
 @app.command("list")
 def list_(
     kind: Annotated[

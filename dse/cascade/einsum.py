@@ -32,7 +32,7 @@ class Affine:
 
     def __str__(self) -> str:
         signs = {Polynomial.of(1): "", Polynomial.of(-1): "-"}
-        parts = [f"{signs[scale] if scale in signs else f'{scale}*'}{variable}" for variable, scale in self.terms]
+        parts = [f"{signs.get(scale, f'{scale}*')}{variable}" for variable, scale in self.terms]
         if self.offset or not parts:
             parts.append(str(self.offset))
         return "+".join(parts).replace("+-", "-")

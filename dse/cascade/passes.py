@@ -74,7 +74,8 @@ class Barrier:
     def __str__(self) -> str:
         again = f"reads {self.rereads} again" if self.rereads else f"works on each {self.variable}"
         through = "" if self.waits_for == self.reduction else f"{self.waits_for} waits for "
-        return f"pass {self.number} starts at {self.einsum}: it {again}, but {through}{self.reduction} needs every {self.variable}"
+        needs = " needs" if self.waits_for == self.reduction else ", which needs"
+        return f"pass {self.number} starts at {self.einsum}: it {again}, but {through}{self.reduction}{needs} every {self.variable}"
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,12 @@ def analyze_rank(cascade: Cascade, rank: str) -> PassReport:
         {tensor: _live(cascade, family, flow, tensor) for tensor in _tensors_over(cascade, family)},
         inner,
     )
+
+
+def reductions_over(cascade: Cascade, rank: str) -> int:
+    """How many Einsums reduce over a rank or a part of it."""
+    ranks = families(cascade)[rank].names()
+    return sum(bool(ranks & {rank_of(variable) for variable in einsum.reduced}) for einsum in cascade.einsums)
 
 
 def _tensors_over(cascade: Cascade, family: Family) -> list[str]:
@@ -200,9 +207,9 @@ class _Flow:
         at = next((e for e in self.cascade.einsums if self.visits(e) and self.passes[e.name] == last), None)
         while at is not None and self.passes[at.name] > 1:
             at, cause = self.start_of_pass(at)
-            reduction = self.reduction_behind(cause)
-            found.append(self.barrier(at, cause, reduction))
-            at = reduction
+            completing, visiting = self.reduction_behind(cause)
+            found.append(self.barrier(at, cause, completing, visiting))
+            at = visiting
         return found[::-1]
 
     def start_of_pass(self, einsum: Einsum) -> tuple[Einsum, Access]:
@@ -220,27 +227,37 @@ class _Flow:
                 return self.start_of_pass(self.cascade[access.tensor])
         raise AssertionError("a pass starts somewhere")
 
-    def reduction_behind(self, access: Access) -> Einsum:
-        """The Einsum over the whole rank whose end `access` waits for."""
-        einsum = self.cascade[access.tensor]
+    def reduction_behind(self, access: Access) -> tuple[Einsum, Einsum]:
+        """The reduction whose end `access` waits for, and the Einsum over the whole rank that feeds it."""
+        einsum = completing = self.cascade[access.tensor]
         level = self.made[einsum.name].level
         while not self.visits(einsum):
-            einsum = next(
-                self.cascade[each.tensor]
+            behind = [
+                each
                 for each in einsum.inputs
-                if each.tensor in self.order
+                if self.order.get(each.tensor, len(self.order)) < self.order[einsum.name]
                 and self.availability(einsum, each).level == level
-                and each.tensor != einsum.name
-            )
-        return einsum
+            ]
+            einsum = self.cascade[min(behind, key=lambda each: self.availability(einsum, each).streams).tensor]
+            if not self.family.outermost_in(einsum.output.variables):
+                completing = einsum
+        return completing, einsum
 
-    def barrier(self, einsum: Einsum, cause: Access, reduction: Einsum) -> Barrier:
+    def barrier(self, einsum: Einsum, cause: Access, completing: Einsum, visiting: Einsum) -> Barrier:
+        number = self.passes[einsum.name]
         again = next(
-            (str(each) for each in einsum.inputs if each != cause and self.family.outermost_in(each.variables)), None
+            (
+                str(each)
+                for each in einsum.inputs
+                if each != cause
+                and self.family.outermost_in(each.variables)
+                and self.availability(einsum, each).level < number
+            ),
+            None,
         )
-        variables = [v for v in reduction.variables if rank_of(v) in self.family.names()]
-        made_last = str(cause) if cause.tensor == reduction.name else str(reduction.output)
-        return Barrier(self.passes[einsum.name], einsum.name, again, str(cause), made_last, ",".join(variables))
+        variables = [v for v in visiting.variables if rank_of(v) in self.family.names()]
+        made = str(cause) if cause.tensor == completing.name else str(completing.output)
+        return Barrier(number, einsum.name, again, str(cause), made, ",".join(variables))
 
 
 def _live(cascade: Cascade, family: Family, flow: _Flow, tensor: str) -> Polynomial:

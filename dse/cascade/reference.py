@@ -32,9 +32,8 @@ def attention(shapes: Mapping[str, int], q: Array, k: Array, v: Array, sees: NDA
     largest = masked.max(axis=2)
     numerators = np.exp(masked - largest[:, :, None])
     total = numerators.sum(axis=2)
-    weights = numerators / total[:, :, None]
-    kept = scores if sees is None else np.where(sees, scores, 0)
-    return {"AV": v @ weights, "QK": kept, "GM": largest, "SN": numerators, "SD": total, "A": weights}
+    numerators /= total[:, :, None]
+    return {"AV": v @ numerators, "QK": scores if sees is None else np.where(sees, scores, 0), "A": numerators}
 
 
 def causal_attention(shapes: Mapping[str, int], q: Array, k: Array, v: Array) -> Named:

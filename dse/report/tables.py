@@ -49,6 +49,6 @@ def format_number(value: object, digits: int = 4) -> str:
     number = float(value)  # type: ignore[arg-type]
     if math.isnan(number):
         return ""
-    if number == int(number) and abs(number) < 1e7:
+    if abs(number) < 1e7 and number == int(number):
         return str(int(number))
     return f"{number:.{digits}g}"

@@ -47,6 +47,9 @@ class Reference:
     function: str
     arguments: tuple[str, ...]
 
+    def __str__(self) -> str:
+        return f"{self.output} = {self.function}({', '.join(self.arguments)})"
+
 
 @dataclass(frozen=True)
 class Workload:

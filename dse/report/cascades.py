@@ -1,0 +1,118 @@
+"""What a cascade says of itself, as tables and records: passes, footprints, operations, verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from dse.cascade.operations import count_operations
+from dse.cascade.passes import PassReport
+from dse.cascade.verify import Trial
+from dse.specs.quantity import Quantity
+from dse.specs.workload import Workload
+
+
+def pass_record(workload: Workload, report: PassReport) -> dict[str, Any]:
+    """A pass report for a program: plain names, numbers and expressions."""
+    return {
+        "workload": workload.name,
+        "rank": report.rank,
+        "passes": report.passes,
+        "barriers": [
+            {
+                "pass": barrier.number,
+                "einsum": barrier.einsum,
+                "rereads": barrier.rereads,
+                "waits_for": barrier.waits_for,
+                "reduction": barrier.reduction,
+                "text": str(barrier),
+            }
+            for barrier in report.barriers
+        ],
+        "einsums": dict(report.einsums),
+        "tensors": dict(report.tensors),
+        "footprints": {tensor: str(size) for tensor, size in report.footprints.items()},
+        "traversals": dict(report.traversals),
+        "operations": [
+            {"einsum": each.einsum, "operation": each.operation, "count": str(each.count)}
+            for each in count_operations(workload.cascade)
+        ],
+    }
+
+
+def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, pd.DataFrame]]:
+    """The report opened: tensors with their passes and live footprints, Einsums with their pass and operations."""
+    shapes = _shapes(workload)
+    word_bytes = workload.word_bits() / 8
+    tensors = pd.DataFrame(
+        [
+            {
+                "tensor": tensor,
+                "passes": report.tensors.get(tensor, ""),
+                "live": str(size),
+                "live_bytes": size.evaluate(shapes) * word_bytes if size.symbols <= set(shapes) else float("nan"),
+            }
+            for tensor, size in report.footprints.items()
+        ]
+    )
+    operations = pd.DataFrame(
+        [
+            {
+                "einsum": each.einsum,
+                "pass": report.einsums[each.einsum],
+                "operation": each.operation,
+                "count": str(each.count),
+                "at_default_sizes": each.count.evaluate(shapes) if each.count.symbols <= set(shapes) else float("nan"),
+            }
+            for each in count_operations(workload.cascade)
+        ]
+    )
+    return [
+        (f"Tensors over {report.rank}: passes, and elements live for one fiber, whatever the mapping", tensors),
+        ("Einsums: the pass that each runs in (those of one pass can be fused), and its operations", operations),
+    ]
+
+
+def trial_rows(workload: Workload, trials: Sequence[Trial]) -> list[dict[str, Any]]:
+    """A row per kind of input."""
+    return [
+        {
+            "inputs": trial.inputs,
+            "largest_error": trial.error,
+            "at": trial.where,
+            "verdict": _verdict(workload, trial),
+        }
+        for trial in trials
+    ]
+
+
+def verdict(workload: Workload, trials: Sequence[Trial]) -> tuple[bool, str]:
+    """Whether a workload computes its reference - or overflows just as it says - and a sentence to say so."""
+    wrong = [trial for trial in trials if not trial.passed and not (workload.overflows and trial.overflows)]
+    if wrong:
+        first = wrong[0]
+        how = "overflows" if first.overflows else f"differs by {first.error:.2g}"
+        return (
+            False,
+            f"{workload.name} is not {workload.reference}: on {first.inputs} inputs it {how}; the first tensor that differs is {first.differs}",
+        )
+    if workload.overflows and not any(trial.overflows for trial in trials):
+        return False, f"{workload.name} says that it overflows, and does not"
+    kept = [trial.error for trial in trials if trial.passed]
+    aside = ", and overflows on large inputs as it says" if workload.overflows else ""
+    return True, f"{workload.name} is {workload.reference}: largest relative error {max(kept):.2g}{aside}"
+
+
+def _verdict(workload: Workload, trial: Trial) -> str:
+    if trial.passed:
+        return "right"
+    if trial.overflows:
+        return "overflows, as it says" if workload.overflows else f"overflows, first {trial.differs}"
+    return f"wrong, first {trial.differs}"
+
+
+def _shapes(workload: Workload) -> dict[str, int]:
+    values: dict[str, Quantity] = workload.parameter_values({})
+    return {rank: values[rank].value for rank in workload.ranks}
