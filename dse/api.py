@@ -108,7 +108,7 @@ def analyze_passes(workload: str | Workload, rank: str | None = None) -> PassRep
 def verify(workload: str | Workload, **sizes: Any) -> list[Trial]:
     """Run a workload's cascade on numbers and compare it with the reference that it names.
 
-    Each keyword sets a parameter, a rank or a part of one (`seq_len="1K"`, `M0=128`); ranks left open are 24 at most.
+    Each keyword sets a parameter, a rank or a part of one (`seq_len="1K"`, `M0=128`); ranks left open are 12 at most.
     Raises SpecError where the workload names no reference.
     """
     work = load_workload(workload) if isinstance(workload, str) else workload

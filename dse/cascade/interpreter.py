@@ -41,37 +41,51 @@ _REDUCTIONS: Mapping[str, tuple[Any, float]] = {"sum": (np.sum, 0.0), "max": (np
 
 @dataclass
 class Tensor:
-    """Values and, where a filter left points out, which are there."""
+    """Values and, where a filter left points out, which are there.
+
+    `step` is the variable of an iteration of which only the present step is held.
+    """
 
     values: Array
     present: NDArray[np.bool_] | None = None
+    step: str | None = None
 
 
-def execute(cascade: Cascade, shapes: Mapping[str, int], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Run a cascade: `shapes` by rank, `inputs` by tensor with an axis per declared index. Returns every tensor made.
+def execute(
+    cascade: Cascade, shapes: Mapping[str, int], inputs: Mapping[str, Array], only: str | None = None
+) -> dict[str, Array]:
+    """Run a cascade: `shapes` by rank, `inputs` by tensor with an axis per declared index.
+
+    Returns every tensor made, or `only` one of them, which holds less of what iterations make on the way.
 
     A tensor that an iteration fills has one coordinate more than its rank, the initial one first; absent points are 0.
     Overflow gives inf or NaN, as it does in hardware. Raises CascadeError where Einsums of an iteration do not nest.
     """
     tensors = {name: Tensor(np.asarray(values, dtype=np.float64)) for name, values in inputs.items()}
     for start in cascade.initial:
-        _allocate(cascade, shapes, tensors, cascade[start.name])
+        _allocate(cascade, shapes, tensors, cascade[start.name], None)
         _assign(start, shapes, tensors, {})
     done: set[str] = set()
     with np.errstate(all="ignore"):
         for einsum in cascade.einsums:
             if einsum.name not in done:
-                done |= _run_from(cascade, shapes, tensors, einsum, done)
-    return {name: tensors[name].values for name in (einsum.name for einsum in cascade.einsums)}
+                done |= _run_from(cascade, shapes, tensors, einsum, done, only)
+    names = [einsum.name for einsum in cascade.einsums] if only is None else [only]
+    return {name: tensors[name].values for name in names}
 
 
 def _run_from(
-    cascade: Cascade, shapes: Mapping[str, int], tensors: dict[str, Tensor], einsum: Einsum, done: set[str]
+    cascade: Cascade,
+    shapes: Mapping[str, int],
+    tensors: dict[str, Tensor],
+    einsum: Einsum,
+    done: set[str],
+    only: str | None,
 ) -> set[str]:
     """Run an Einsum or, where it iterates, all Einsums that iterate with it."""
     stepping = [variable for variable in einsum.variables if variable in cascade.iterative]
     if not stepping:
-        _allocate(cascade, shapes, tensors, einsum)
+        _allocate(cascade, shapes, tensors, einsum, None)
         _assign(einsum, shapes, tensors, {})
         return {einsum.name}
     if len(stepping) > 1:
@@ -84,23 +98,36 @@ def _run_from(
             raise CascadeError(
                 f"{outside.name} stands inside the iteration over {stepping[0]} and is no part of it", outside.text
             )
-        made |= _run_from(cascade, shapes, tensors, outside, done)
+        made |= _run_from(cascade, shapes, tensors, outside, done, only)
     for each in body:
-        _allocate(cascade, shapes, tensors, each)
+        passing = only is not None and _is_passing(cascade, each, stepping[0], only)
+        _allocate(cascade, shapes, tensors, each, stepping[0] if passing else None)
     for step in range(shapes[rank_of(stepping[0])]):
         for each in body:
             _assign(each, shapes, tensors, {stepping[0]: step})
     return made
 
 
-def _allocate(cascade: Cascade, shapes: Mapping[str, int], tensors: dict[str, Tensor], einsum: Einsum) -> None:
+def _is_passing(cascade: Cascade, einsum: Einsum, step: str, only: str) -> bool:
+    """Whether what an Einsum makes is used in the step that makes it, and nowhere else."""
+    uses = [access for other in cascade.einsums for access in other.inputs if access.tensor == einsum.name]
+    return einsum.name != only and all(
+        any(index.is_plain and index.variables == (step,) for index in access.indices)
+        for access in (einsum.output, *uses)
+    )
+
+
+def _allocate(
+    cascade: Cascade, shapes: Mapping[str, int], tensors: dict[str, Tensor], einsum: Einsum, step: str | None
+) -> None:
     if einsum.name in tensors:
         return
     sizes = []
     for index in einsum.output.indices:
         ahead = 1 if index.offset and set(index.variables) & set(cascade.iterative) else 0
-        sizes.append(shapes[rank_of(index.variables[0])] + ahead if index.variables else 1)
-    tensors[einsum.name] = Tensor(np.zeros(sizes))
+        held = 1 if step in index.variables or not index.variables else shapes[rank_of(index.variables[0])]
+        sizes.append(held + ahead)
+    tensors[einsum.name] = Tensor(np.empty(sizes) if step else np.zeros(sizes), step=step)
 
 
 def _assign(einsum: Einsum, shapes: Mapping[str, int], tensors: dict[str, Tensor], fixed: Mapping[str, int]) -> None:
@@ -113,7 +140,7 @@ def _assign(einsum: Einsum, shapes: Mapping[str, int], tensors: dict[str, Tensor
     )
     target = tensors[einsum.name]
     places = tuple(
-        slice(None) if index.is_plain and index.variables[0] not in fixed else _place(index, shapes, fixed)
+        slice(None) if index.is_plain and index.variables[0] not in fixed else _place(index, shapes, fixed, target.step)
         for index in einsum.output.indices
     )
     target.values[places] = found.values
@@ -123,7 +150,9 @@ def _assign(einsum: Einsum, shapes: Mapping[str, int], tensors: dict[str, Tensor
         target.present[places] = found.present
 
 
-def _place(index: Affine, shapes: Mapping[str, int], fixed: Mapping[str, int]) -> Any:
+def _place(index: Affine, shapes: Mapping[str, int], fixed: Mapping[str, int], step: str | None = None) -> Any:
+    if step in index.variables:
+        return 0
     free = [variable for variable in index.variables if variable not in fixed]
     values: dict[str, Any] = {**fixed, **{variable: np.arange(shapes[rank_of(variable)]) for variable in free}}
     return evaluate_index(index, values, shapes)
@@ -270,7 +299,9 @@ def _aligned(
     )
     if simple:
         picked = tuple(
-            slice(None) if index.is_plain and index.variables[0] not in fixed else int(_place(index, shapes, fixed))
+            slice(None)
+            if index.is_plain and index.variables[0] not in fixed
+            else int(_place(index, shapes, fixed, tensor.step))
             for index in access.indices
         )
         order = sorted(range(len(plain)), key=lambda axis: position[plain[axis]])

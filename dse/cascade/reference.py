@@ -30,7 +30,8 @@ def attention(shapes: Mapping[str, int], q: Array, k: Array, v: Array, sees: NDA
     scores = np.swapaxes(k, 2, 3) @ q
     masked = scores if sees is None else np.where(sees, scores, -np.inf)
     largest = masked.max(axis=2)
-    numerators = np.exp(masked - largest[:, :, None])
+    numerators = masked - largest[:, :, None]
+    np.exp(numerators, out=numerators)
     total = numerators.sum(axis=2)
     numerators /= total[:, :, None]
     return {"AV": v @ numerators, "QK": scores if sees is None else np.where(sees, scores, 0), "A": numerators}

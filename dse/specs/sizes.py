@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dse.specs.quantity import Quantity
 from dse.specs.workload import Workload
 
-SMALL = 24
+SMALL = 12
 """Longest rank where a person gives no size."""
 
 
 def shapes_to_run(workload: Workload, given: Mapping[str, Quantity]) -> dict[str, int]:
-    """Shape of every rank. Ranks that `given` (parameters, ranks or parts by name) leaves open are 24 at most, and
+    """Shape of every rank. Ranks that `given` (parameters, ranks or parts by name) leaves open are 12 at most, and
     inner parts the largest divisor of their rank up to a quarter of it. Raises SpecError."""
     values = workload.parameter_values(given)
     touched = set(given)
