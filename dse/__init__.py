@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         load_mapping,
         load_study,
         load_workload,
+        reduce_passes,
         run_study,
         verify,
     )
@@ -40,6 +41,7 @@ __all__ = [
     "load_mapping",
     "load_study",
     "load_workload",
+    "reduce_passes",
     "run_study",
     "verify",
 ]

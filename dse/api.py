@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dse.cascade.parser import CascadeError
-from dse.cascade.passes import PassReport, analyze_rank, families, reductions_over
+from dse.cascade.passes import PassReport, accumulations_over, analyze_rank, families
+from dse.cascade.rewrite import Reduction
+from dse.cascade.rewrite import reduce_passes as rewrite
 from dse.cascade.verify import Trial, verify_cascade
 from dse.model.accounting import PRESETS, Accounting
 from dse.model.evaluate import evaluate as _evaluate
@@ -93,16 +95,25 @@ def analyze_passes(workload: str | Workload, rank: str | None = None) -> PassRep
     """Passes that a cascade must make over a rank, whatever the mapping: barriers, live footprints, passes by Einsum.
 
     `rank` is a rank or a part of one; by default the one with the most passes, and among equals the one that most
-    Einsums reduce. Raises SpecError for an unknown rank.
+    Einsums reduce or accumulate over. Raises SpecError for an unknown rank.
     """
     work = load_workload(workload) if isinstance(workload, str) else workload
     reports = {name: analyze_rank(work.cascade, name) for name in families(work.cascade)}
     if rank is None:
-        return max(reports.values(), key=lambda report: (report.passes, reductions_over(work.cascade, report.rank)))
+        return max(reports.values(), key=lambda report: (report.passes, accumulations_over(work.cascade, report.rank)))
     parts = [part for split in work.cascade.partition.values() for part in split]
     if rank not in reports and rank not in parts:
         raise SpecError(f"{work.name} has no rank {rank!r}; {allowed(rank, [*reports, *parts])}")
     return reports.get(rank) or analyze_rank(work.cascade, rank)
+
+
+def reduce_passes(workload: str | Workload, rank: str | None = None) -> Reduction:
+    """Rewrite a workload's cascade until no rule takes another pass over a rank away; `rank` as in `analyze_passes`."""
+    work = load_workload(workload) if isinstance(workload, str) else workload
+    chosen = analyze_passes(work, rank).rank
+    if chosen not in families(work.cascade):
+        raise SpecError(f"{chosen} is a part of a rank; passes are reduced over {', '.join(families(work.cascade))}")
+    return rewrite(work.cascade, chosen)
 
 
 def verify(workload: str | Workload, **sizes: Any) -> list[Trial]:
@@ -141,6 +152,7 @@ __all__ = [
     "load_mapping",
     "load_study",
     "load_workload",
+    "reduce_passes",
     "run_study",
     "verify",
 ]

@@ -15,6 +15,8 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dse.specs.workload import Workload
+
 app = typer.Typer(
     help="Analytical design-space exploration for tensor accelerators: what a cascade of Einsums costs on an accelerator under a mapping.",
     add_completion=False,
@@ -166,6 +168,16 @@ def passes(
         str | None,
         typer.Option("--rank", help="The rank to analyse, or a part of one; default the one with most passes."),
     ] = None,
+    reduce: Annotated[
+        bool, typer.Option("--reduce", help="Rewrite one workload to fewer passes and print it as a file.")
+    ] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", metavar="FILE", help="Draw the least buffer over sequence length, as PNG or PDF."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="With --reduce: write the workload there.")
+    ] = None,
     form: Format = "table",
 ) -> None:
     """Say how many passes a cascade must make over a rank and why, what stays live, and what it computes."""
@@ -177,9 +189,19 @@ def passes(
     from dse.api import analyze_passes
     from dse.report.cascades import pass_record, pass_tables
     from dse.specs.library import load_workload
+    from dse.specs.source import SpecError
 
     loaded = [load_workload(name) for name in workloads]
+    if reduce:
+        if len(loaded) > 1:
+            raise SpecError(f"--reduce takes one workload, found {len(loaded)}")
+        _reduce(loaded[0], rank, output)
+        return
     reports = [(workload, analyze_passes(workload, rank)) for workload in loaded]
+    if figure is not None:
+        from dse.report.figures import draw_footprints
+
+        draw_footprints(reports, figure)
     if form == "json":
         records = [pass_record(workload, report) for workload, report in reports]
         print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
@@ -279,6 +301,24 @@ def check(
             faults.extend(error.lines)
     if faults:
         raise SpecError(*faults)
+
+
+def _reduce(workload: Workload, rank: str | None, output: Path | None) -> None:
+    """Print the rewritten workload with its steps as comments, or write it to a file and print the steps."""
+    from dse.api import reduce_passes
+    from dse.specs.workload import write_workload
+    from dse.studies.output import write_text
+
+    reduction = reduce_passes(workload, rank)
+    steps = [f"{number}. {step}" for number, step in enumerate(reduction.steps, 1)]
+    remarks = [*steps, *(f"stays: {barrier}" for barrier in reduction.left)] or ["one pass already: nothing to reduce"]
+    about = f"{workload.name} rewritten to fewer passes. " + " ".join(f"{step}." for step in steps)
+    text = write_workload(workload, reduction.cascade, f"{workload.name}_reduced", about)
+    if output is None:
+        print("".join(f"# {remark}\n" for remark in remarks) + text, end="")
+        return
+    write_text(output, text)
+    print("\n".join([*remarks, str(output)]))
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -162,3 +162,34 @@ def evaluate_index(index: Affine, values: Mapping[str, Any], shapes: Mapping[str
     """The coordinate an index points to, for values of its variables and shapes of its ranks."""
     scaled = sum(scale.evaluate(shapes) * values[variable] for variable, scale in index.terms)
     return scaled + index.offset.evaluate(shapes)
+
+
+def write_expression(expression: Expression) -> str:
+    """An expression as it is parsed."""
+    return _written(expression, 0)
+
+
+def _written(expression: Expression, tightness: int) -> str:
+    if isinstance(expression, Access):
+        return str(expression)
+    if isinstance(expression, Size):
+        return expression.rank
+    if isinstance(expression, Literal):
+        return f"{expression.value:g}"
+    signs = {name: sign for sign, name in INFIX.items()}
+    if expression.operator in signs:
+        own = 1 if expression.operator in ("add", "sub") else 2
+        left, right = (_written(side, own + number) for number, side in enumerate(expression.operands))
+        text = f"{left} {signs[expression.operator]} {right}"
+        return f"({text})" if own < tightness else text
+    if expression.operator == "neg":
+        return f"-{_written(expression.operands[0], 3)}"
+    return f"{expression.operator}({', '.join(_written(operand, 0) for operand in expression.operands)})"
+
+
+def write_einsum(output: Access, expression: Expression, reduction: str | None, reduced: tuple[str, ...]) -> str:
+    """An Einsum as it is parsed; a reduction by sum is left to be implied."""
+    body = write_expression(expression)
+    if reduction in (None, "sum"):
+        return f"{output} = {body}"
+    return f"{output} = {'_'.join((str(reduction), *reduced))}({body})"

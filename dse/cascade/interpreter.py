@@ -59,7 +59,7 @@ def execute(
     Returns every tensor made, or `only` one of them, which holds less of what iterations make on the way.
 
     A tensor that an iteration fills has one coordinate more than its rank, the initial one first; absent points are 0.
-    Overflow gives inf or NaN, as it does in hardware. Raises CascadeError where Einsums of an iteration do not nest.
+    Overflow gives inf or NaN, as it does in hardware. Raises CascadeError where an Einsum iterates over two ranks.
     """
     tensors = {name: Tensor(np.asarray(values, dtype=np.float64)) for name, values in inputs.items()}
     for start in cascade.initial:
@@ -82,30 +82,48 @@ def _run_from(
     done: set[str],
     only: str | None,
 ) -> set[str]:
-    """Run an Einsum or, where it iterates, all Einsums that iterate with it."""
-    stepping = [variable for variable in einsum.variables if variable in cascade.iterative]
+    """Run an Einsum or, where it iterates, all Einsums that iterate with it, and what those need before."""
+    stepping = [variable for variable in einsum.output.variables if variable in cascade.iterative]
     if not stepping:
         _allocate(cascade, shapes, tensors, einsum, None)
         _assign(einsum, shapes, tensors, {})
         return {einsum.name}
     if len(stepping) > 1:
         raise CascadeError(f"{einsum.name} iterates over {' and '.join(stepping)}; one at a time", einsum.text)
-    body = [each for each in cascade.einsums if stepping[0] in each.variables and each.name not in done]
-    ahead = cascade.einsums[: cascade.einsums.index(body[-1])]
-    made = {each.name for each in body}
-    for outside in (each for each in ahead if each.name not in done | made):
-        if {access.tensor for access in outside.inputs} & made:
-            raise CascadeError(
-                f"{outside.name} stands inside the iteration over {stepping[0]} and is no part of it", outside.text
-            )
-        made |= _run_from(cascade, shapes, tensors, outside, done, only)
+    ahead, body = _iteration(cascade, stepping[0], done)
+    made: set[str] = set()
+    for each in ahead:
+        if each.name not in made:
+            made |= _run_from(cascade, shapes, tensors, each, done | made, only)
     for each in body:
         passing = only is not None and _is_passing(cascade, each, stepping[0], only)
         _allocate(cascade, shapes, tensors, each, stepping[0] if passing else None)
     for step in range(shapes[rank_of(stepping[0])]):
         for each in body:
             _assign(each, shapes, tensors, {stepping[0]: step})
-    return made
+    return made | {each.name for each in body}
+
+
+def _iteration(cascade: Cascade, variable: str, done: set[str]) -> tuple[list[Einsum], list[Einsum]]:
+    """Of the Einsums not done: those to run before an iteration over a variable, and those that step with it.
+
+    What needs the end of the iteration, and all that needs that, comes after both.
+    """
+    ahead: list[Einsum] = []
+    body: list[Einsum] = []
+    after: set[str] = set()
+    for einsum in cascade.einsums:
+        if einsum.name in done:
+            continue
+        read = {access.tensor for access in einsum.inputs}
+        inside = {each.name for each in body}
+        if variable in einsum.output.variables and not read & after:
+            body.append(einsum)
+        elif read & (inside | after) or any(step in cascade.iterative for step in einsum.output.variables):
+            after.add(einsum.name)
+        else:
+            ahead.append(einsum)
+    return ahead, body
 
 
 def _is_passing(cascade: Cascade, einsum: Einsum, step: str, only: str) -> bool:

@@ -133,10 +133,14 @@ def analyze_rank(cascade: Cascade, rank: str) -> PassReport:
     )
 
 
-def reductions_over(cascade: Cascade, rank: str) -> int:
-    """How many Einsums reduce over a rank or a part of it."""
+def accumulations_over(cascade: Cascade, rank: str) -> int:
+    """How many Einsums reduce over a rank or a part of it, or make the next value of an iteration over it."""
     ranks = families(cascade)[rank].names()
-    return sum(bool(ranks & {rank_of(variable) for variable in einsum.reduced}) for einsum in cascade.einsums)
+    stepping = {variable: end for variable, end in cascade.iterative.items() if end in ranks}
+    return sum(
+        bool(ranks & {rank_of(variable) for variable in einsum.reduced}) or is_shifted(einsum.output, stepping)
+        for einsum in cascade.einsums
+    )
 
 
 def _tensors_over(cascade: Cascade, family: Family) -> list[str]:

@@ -116,3 +116,14 @@ def _verdict(workload: Workload, trial: Trial) -> str:
 def _shapes(workload: Workload) -> dict[str, int]:
     values: dict[str, Quantity] = workload.parameter_values({})
     return {rank: values[rank].value for rank in workload.ranks}
+
+
+def least_buffer_bytes(workload: Workload, report: PassReport, length: int, fibers: int, part: int) -> float:
+    """Bytes of the largest tensor that must be live along the rank at a length of it, for fibers in flight at once;
+    inner parts of the rank have `part` elements. Nothing larger need be held at a time: later tensors overwrite it."""
+    parts = workload.cascade.partition.get(report.rank, ())
+    shapes = {report.rank: length, **dict.fromkeys(parts[1:], part)}
+    if parts:
+        shapes[parts[0]] = max(1, length // part ** (len(parts) - 1))
+    sizes = [size.evaluate(shapes) for size in report.footprints.values()]
+    return float(max(sizes, default=1) * fibers * workload.word_bits() / 8)

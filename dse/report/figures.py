@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from dse.cascade.passes import PassReport
 from dse.report import style
+from dse.report.cascades import least_buffer_bytes
+from dse.specs.library import load_architecture, names
+from dse.specs.source import SpecError
 from dse.specs.study import MODEL_AXIS, Figure
+from dse.specs.workload import Workload
 from dse.studies.run import StudyResult
 from dse.studies.summary import relative_to
 
@@ -139,3 +144,44 @@ def _value_label(result: StudyResult, figure: Figure) -> str:
     baseline = style.plain(result.study.designs[figure.baseline].label) if figure.baseline else ""
     relative = {"speedup": f"Speedup over {baseline}", "energy": f"Energy relative to {baseline}"}
     return relative.get(figure.value) or style.label(figure.value)
+
+
+FIBERS = 256
+"""Rows in flight at once in `draw_footprints`, and elements of an inner part: the shipped arrays have 256 columns."""
+
+
+def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) -> None:
+    """Draw the least buffer of cascades over sequence length, with the buffers of the shipped architectures as lines."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    lengths = [2**power for power in range(10, 21)]
+    with mpl.rc_context(style.rc()):
+        drawing, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+        for number, (workload, report) in enumerate(reports):
+            sizes = [least_buffer_bytes(workload, report, length, FIBERS, FIBERS) for length in lengths]
+            shape = ("o", "s", "^", "D", "v", "P", "X")[number % 7]
+            name = f"{workload.name} ({report.passes} pass{'es' if report.passes > 1 else ''})"
+            panel.plot(
+                lengths, sizes, marker=shape, markersize=4, color=style.PALETTE[number % len(style.PALETTE)], label=name
+            )
+        for name in names("archs"):
+            buffer = max((each.capacity_bits or 0) / 8 for each in load_architecture(name).resolve().memories.values())
+            panel.axhline(buffer, color="#555555", linewidth=0.8, linestyle="--")
+            panel.annotate(f"buffer of {name}", (lengths[0], buffer), fontsize=8, va="bottom")
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log", base=2)
+        panel.set_xticks(lengths[::2], [style.tick(length) for length in lengths[::2]])
+        ticks = [2.0**power for power in range(8, 34, 4)]
+        panel.set_yticks(ticks, [style.bytes_tick(size) for size in ticks])
+        panel.minorticks_off()
+        panel.set_xlabel(f"Length of {reports[0][1].rank} (elements)")
+        panel.set_ylabel(f"Least buffer for {FIBERS} rows in flight")
+        panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        try:
+            drawing.savefig(path)
+        except (OSError, ValueError) as error:
+            raise SpecError(f"cannot draw {path}: {error}") from None
+        plt.close(drawing)

@@ -71,3 +71,11 @@ def tick(value: float) -> str:
         if value >= size and value % size == 0:
             return f"{int(value // size)}{suffix}"
     return f"{value:g}"
+
+
+def bytes_tick(size: float) -> str:
+    """A number of bytes on an axis: 64 KiB."""
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:g} {name}"
+    return f"{size:g} B"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
 from dse.cascade.cascade import Cascade, check_einsum, check_iterations, rank_of
 from dse.cascade.einsum import Einsum
@@ -65,6 +66,7 @@ class Workload:
     ranks: Mapping[str, Located]
     word: Located
     source: Source
+    data: Mapping[str, Any] = field(repr=False)
     reference: Reference | None = None
     overflows: bool = False
 
@@ -117,6 +119,7 @@ def load_workload_file(path: Path) -> Workload:
         ranks,
         locate(file.word, source, ("word",)),
         source,
+        data,
         reference,
         file.overflows,
     )
@@ -256,3 +259,13 @@ def _check_rank_shapes(workload: Workload) -> None:
                         ("einsums", number),
                         f"{access}: {access.tensor} was made over rank {there}, read over {here} (in '{einsum.text}')",
                     )
+
+
+def write_workload(workload: Workload, cascade: Cascade, name: str, about: str) -> str:
+    """A workload file as text: this workload with another cascade, name and description."""
+    data = {**workload.data, "name": name, "about": about}
+    data["iterative"] = dict(cascade.iterative)
+    data["initial"] = [str(einsum) for einsum in cascade.initial]
+    data["einsums"] = [str(einsum) for einsum in cascade.einsums]
+    order = [key for key in _File.model_fields if data.get(key)]
+    return yaml.safe_dump({key: data[key] for key in order}, sort_keys=False, width=10_000, allow_unicode=True)

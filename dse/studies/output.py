@@ -90,6 +90,17 @@ def _resolved(result: StudyResult) -> dict[str, Any]:
     return {"designs": designs, "accounting": switches}
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all. Raises SpecError where it cannot be written."""
+    scratch = path.with_name(f".unfinished-{path.name}")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        os.replace(scratch, path)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise SpecError(f"cannot write {path}: {error.strerror}") from None
+
+
 def write_csv(frame: pd.DataFrame, path: Path) -> None:
     """Write a table so that reading it back gives the same numbers."""
     frame.to_csv(path, index=False, lineterminator="\n")
