@@ -119,7 +119,7 @@ def reduce_passes(workload: str | Workload, rank: str | None = None) -> Reductio
 def verify(workload: str | Workload, **sizes: Any) -> list[Trial]:
     """Run a workload's cascade on numbers and compare it with the reference that it names.
 
-    Each keyword sets a parameter, a rank or a part of one (`seq_len="1K"`, `M0=128`); ranks left open are 12 at most.
+    Each keyword sets a parameter, a rank or a part of one (`seq_len="1K"`, `M0=128`); ranks left open are 15 at most.
     Raises SpecError where the workload names no reference.
     """
     work = load_workload(workload) if isinstance(workload, str) else workload

@@ -226,3 +226,57 @@ def test_an_interrupted_run_leaves_no_file_behind(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert err == "stopped; nothing was half written\n"
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_passes_of_several_workloads_and_as_records(call) -> None:  # type: ignore[no-untyped-def]
+    several = call("passes", "attention_3pass", "attention_2pass", "attention_1pass", "split_kv", "--rank", "M")
+    heads = [line for line in several.out.splitlines() if not line.startswith(" ")]
+    assert heads == [
+        "attention_3pass: 3 passes over M",
+        "attention_2pass: 2 passes over M",
+        "attention_1pass: 1 pass over M",
+        "split_kv: 1 pass over M",
+    ]
+    record = json.loads(call("passes", "attention_3pass", "--format", "json").out)
+    assert (record["workload"], record["rank"], record["passes"]) == ("attention_3pass", "M", 3)
+    assert [barrier["einsum"] for barrier in record["barriers"]] == ["SN", "A"]
+    assert record["einsums"] == {"QK": 1, "GM": 1, "SN": 2, "SD": 2, "A": 3, "AV": 3}
+    assert record["footprints"]["QK"] == "M"
+    assert len(json.loads(call("passes", "matmul", "ffn", "--format", "json").out)) == 2
+    assert call("passes", "matmul", "ffn", "--format", "csv").out.splitlines()[0] == "workload,rank,passes,barriers"
+
+
+def test_a_reduced_cascade_is_a_file_that_works(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "one.yaml").write_text(call("passes", "--reduce", "attention_3pass").out)
+    assert call("check", "one.yaml").out == "one.yaml: a workload\n"
+    assert call("passes", "one.yaml").out.startswith("attention_3pass_reduced: 1 pass over M\n")
+    assert call("verify", "one.yaml").code == 0
+    written = call("passes", "--reduce", "log_sum_exp", "-o", "lse.yaml")
+    assert written.out.endswith("1 pass over V\nlse.yaml\n")
+    assert call("verify", "lse.yaml").code == 0
+    assert call("passes", "--reduce", "matmul", "ffn").err == "--reduce takes one workload, found 2\n"
+
+
+def test_the_least_buffer_is_drawn(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    assert call("passes", "attention_3pass", "attention_1pass", "--figure", "least.png").code == 0
+    assert (tmp_path / "least.png").read_bytes().startswith(b"\x89PNG")
+    failed = call("passes", "attention_3pass", "--figure", "least.nothing")
+    assert failed.code == 2
+    assert "cannot draw least.nothing" in failed.err
+
+
+def test_verify_says_right_or_wrong(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    right = call("verify", "attention_3pass", "--set", "seq_len=40", "--set", "batch=1")
+    assert right.code == 0
+    assert "attention_3pass is AV = attention(Q, K, V): largest relative error" in right.out
+    text = call("show", "attention_3pass").out.replace("SN[b,h,m,p] / SD[b,h,p]", "SN[b,h,m,p] * SD[b,h,p]")
+    (tmp_path / "broken.yaml").write_text(text)
+    wrong = call("verify", "broken.yaml")
+    assert wrong.code == 1
+    assert "the first tensor that differs is A" in wrong.err
+    (tmp_path / "silent.yaml").write_text(
+        "\n".join(line for line in text.splitlines() if not line.startswith("reference"))
+    )
+    assert "attention_3pass names no reference" in call("verify", "silent.yaml").err
+    assert call("verify", "attention_1pass", "--set", "M0=5").code == 2
+    assert "unknown parameter 'M5'" in call("verify", "attention_1pass", "--set", "M5=5").err

@@ -164,8 +164,15 @@ def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) 
             sizes = [least_buffer_bytes(workload, report, length, FIBERS, FIBERS) for length in lengths]
             shape = ("o", "s", "^", "D", "v", "P", "X")[number % 7]
             name = f"{workload.name} ({report.passes} pass{'es' if report.passes > 1 else ''})"
+            width = 1.2 + 2.4 * (len(reports) - 1 - number) / max(1, len(reports) - 1)  # so that equal lines both show
             panel.plot(
-                lengths, sizes, marker=shape, markersize=4, color=style.PALETTE[number % len(style.PALETTE)], label=name
+                lengths,
+                sizes,
+                marker=shape,
+                markersize=4,
+                linewidth=width,
+                color=style.PALETTE[number % len(style.PALETTE)],
+                label=name,
             )
         for name in names("archs"):
             buffer = max((each.capacity_bits or 0) / 8 for each in load_architecture(name).resolve().memories.values())

@@ -54,8 +54,8 @@ def fewest_passes(cascade: Cascade, rank: str, length: int) -> int:
 def _unroll(cascade: Cascade, rank: str, length: int) -> Iterator[Operation]:
     parts = cascade.partition.get(rank, ())
     inner = INNER ** len(parts[1:])
-    shapes = {name: 1 for name in (*cascade.ranks, *cascade.partition)}
-    shapes |= {part: INNER for part in parts} | {rank: length * inner} | ({parts[0]: length} if parts else {})
+    shapes = dict.fromkeys((*cascade.ranks, *cascade.partition), 1)
+    shapes |= dict.fromkeys(parts, INNER) | {rank: length * inner} | ({parts[0]: length} if parts else {})
     for einsum in cascade.einsums:
         if einsum.where:
             raise ValueError(f"filters are not unrolled: {einsum}")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 
-import pytest
-from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dse.cascade.cascade import Cascade, check_einsum, check_iterations
-from dse.cascade.einsum import Access, Einsum
 from dse.cascade.parser import parse_access, parse_einsum
-from dse.cascade.passes import Availability, _Flow, analyze_rank
+from dse.cascade.passes import analyze_rank
 from tests.cascade.pass_enumeration import fewest_passes
 
 BARRIERS = 3  # the longest chain of barriers in a random cascade
