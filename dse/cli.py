@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dse.report.tables import Rows
     from dse.specs.workload import Workload
 
 app = typer.Typer(
@@ -153,10 +154,8 @@ def evaluate(
         return
     if by is not None:
         _print(frame, form, f"{architecture}, {workload}: by {by}")
-    import pandas as pd
-
-    totals = result.to_frame()
-    _print(pd.DataFrame({"total": totals.columns, "value": totals.iloc[0].to_numpy()}), form)
+    totals = result.to_frame().iloc[0]
+    _print([{"total": name, "value": value} for name, value in totals.items()], form)
     for note in result.notes():
         print(note)
 
@@ -183,8 +182,6 @@ def passes(
     """Say how many passes a cascade must make over a rank and why, what stays live, and what it computes."""
     _check_format(form)
     import json
-
-    import pandas as pd
 
     from dse.api import analyze_passes
     from dse.report.cascades import pass_record, pass_tables
@@ -216,7 +213,7 @@ def passes(
         for workload, report in reports
     ]
     if form == "csv":
-        _print(pd.DataFrame(rows), form)
+        _print(rows, form)
         return
     for workload, report in reports:
         print(f"{workload.name}: {report.passes} pass{'es' if report.passes != 1 else ''} over {report.rank}")
@@ -225,8 +222,8 @@ def passes(
         for part, count in report.traversals.items():
             print(f"  {count} traversal{'s' if count != 1 else ''} of each {part} fiber inside a tile")
         if len(reports) == 1:
-            for title, frame in pass_tables(workload, report):
-                _print(frame, form, title)
+            for title, table in pass_tables(workload, report):
+                _print(table, form, title)
 
 
 @app.command()
@@ -242,8 +239,6 @@ def verify(
 ) -> None:
     """Run a cascade on numbers and compare it with its reference; exit 1 where it differs."""
     _check_format(form)
-    import pandas as pd
-
     from dse.api import verify as verify_workload
     from dse.report.cascades import trial_rows, verdict
     from dse.specs.library import load_workload
@@ -251,7 +246,7 @@ def verify(
     loaded = load_workload(workload)
     trials = verify_workload(loaded, **dict(_setting(text) for text in settings or []))
     right, sentence = verdict(loaded, trials)
-    _print(pd.DataFrame(trial_rows(loaded, trials)), form, f"{loaded.name} against {loaded.reference}")
+    _print(trial_rows(loaded, trials), form, f"{loaded.name} against {loaded.reference}")
     if form == "table":
         print(sentence)
     if not right:
@@ -268,11 +263,9 @@ def list_(
 ) -> None:
     """List what ships: names to use with the other commands."""
     _check_format(form)
-    import pandas as pd
-
     from dse.specs.catalogue import catalogue
 
-    _print(pd.DataFrame(catalogue(kind)), form)
+    _print(catalogue(kind), form)
 
 
 @app.command()
@@ -338,23 +331,26 @@ def _check_format(form: str) -> None:
         raise SpecError(f"--format: unknown format {form!r}; {allowed(form, FORMATS)}")
 
 
-def _print(frame: pd.DataFrame, form: str, title: str = "", digits: int = 4) -> None:
-    from dse.report.tables import as_table, as_text
+def _print(table: Rows | pd.DataFrame, form: str, title: str = "", digits: int = 4) -> None:
+    """Print rows, or a data frame, in the format asked for."""
+    from dse.report.tables import as_table, as_text, rows_of
+
+    rows = table if isinstance(table, list) else rows_of(table)  # type: ignore[arg-type]
 
     if form != "table":
-        print(as_text(frame, form), end="")
+        print(as_text(rows, form), end="")
         return
     from rich.console import Console
 
     console = Console()
-    table: Any = as_table(frame, digits)
+    shown: Any = as_table(rows, digits)
     if not console.is_terminal:
         console = Console(
-            width=max(console.width, console.measure(table, options=console.options.update(width=1000)).maximum)
+            width=max(console.width, console.measure(shown, options=console.options.update(width=1000)).maximum)
         )
     if title:
         console.print(title, highlight=False, markup=False)
-    console.print(table)
+    console.print(shown)
 
 
 @contextmanager

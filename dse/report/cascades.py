@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from dse.cascade.operations import count_operations
 from dse.cascade.passes import PassReport
 from dse.cascade.verify import Trial
@@ -42,33 +40,29 @@ def pass_record(workload: Workload, report: PassReport) -> dict[str, Any]:
     }
 
 
-def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, pd.DataFrame]]:
+def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, list[dict[str, Any]]]]:
     """The report opened: tensors with their passes and live footprints, Einsums with their pass and operations."""
     shapes = _shapes(workload)
     word_bytes = workload.word_bits() / 8
-    tensors = pd.DataFrame(
-        [
-            {
-                "tensor": tensor,
-                "passes": report.tensors.get(tensor, ""),
-                "live": str(size),
-                "live_bytes": size.evaluate(shapes) * word_bytes if size.symbols <= set(shapes) else float("nan"),
-            }
-            for tensor, size in report.footprints.items()
-        ]
-    )
-    operations = pd.DataFrame(
-        [
-            {
-                "einsum": each.einsum,
-                "pass": report.einsums[each.einsum],
-                "operation": each.operation,
-                "count": str(each.count),
-                "at_default_sizes": each.count.evaluate(shapes) if each.count.symbols <= set(shapes) else float("nan"),
-            }
-            for each in count_operations(workload.cascade)
-        ]
-    )
+    tensors = [
+        {
+            "tensor": tensor,
+            "passes": report.tensors.get(tensor, ""),
+            "live": str(size),
+            "live_bytes": size.evaluate(shapes) * word_bytes if size.symbols <= set(shapes) else None,
+        }
+        for tensor, size in report.footprints.items()
+    ]
+    operations = [
+        {
+            "einsum": each.einsum,
+            "pass": report.einsums[each.einsum],
+            "operation": each.operation,
+            "count": str(each.count),
+            "at_default_sizes": each.count.evaluate(shapes) if each.count.symbols <= set(shapes) else None,
+        }
+        for each in count_operations(workload.cascade)
+    ]
     return [
         (f"Tensors over {report.rank}: passes, and elements live for one fiber, whatever the mapping", tensors),
         ("Einsums: the pass that each runs in (those of one pass can be fused), and its operations", operations),
