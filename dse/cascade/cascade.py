@@ -130,10 +130,30 @@ def check_iterations(cascade: Cascade) -> None:
             e for e in cascade.einsums if variable in e.output.variables and is_shifted(e.output, {variable: rank})
         ]
         for einsum in shifted:
+            if not _builds_on_itself(cascade, einsum):
+                before = f"{einsum.name}[...{variable}...]"
+                raise CascadeError(
+                    f"{einsum.output} never reads {before}, so nothing iterates; drop the +1", einsum.text
+                )
             if einsum.name not in {start.name for start in cascade.initial}:
                 raise CascadeError(
                     f"{einsum.name} has no initial value; add e.g. '{einsum.name}[...0...] = 0' to initial", einsum.text
                 )
+
+
+def _builds_on_itself(cascade: Cascade, einsum: Einsum) -> bool:
+    """Whether an iterative Einsum needs, through whatever other Einsums, what it made the step before."""
+    makers = {each.name: each for each in cascade.einsums}
+    seen: set[str] = set()
+    waiting = [einsum]
+    while waiting:
+        for access in waiting.pop().inputs:
+            if access.tensor == einsum.name and not is_shifted(access, cascade.iterative):
+                return True
+            if access.tensor in makers and access.tensor not in seen:
+                seen.add(access.tensor)
+                waiting.append(makers[access.tensor])
+    return False
 
 
 def _declared_ranks(cascade: Cascade) -> dict[str, tuple[str, ...]]:

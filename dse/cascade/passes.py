@@ -191,15 +191,25 @@ class _Flow:
         along = self.family.outermost_in(access.variables)
         if access.tensor not in self.order:
             return Availability(0, along)
-        if self.is_carried(einsum, access) and not self.iterates_family():
+        if self.is_initial(access) or (self.is_carried(access) and not self.iterates_family()):
             return Availability(0, False)
         made = self.made.get(access.tensor, Availability(0, along))
         return made if along else Availability(made.level, False)
 
-    def is_carried(self, einsum: Einsum, access: Access) -> bool:
+    def is_initial(self, access: Access) -> bool:
+        """Whether a value was set before the first Einsum."""
+        starts = [start.output for start in self.cascade.initial if start.name == access.tensor]
+        return any(
+            not given.variables and given == read
+            for start in starts
+            for given, read in zip(start.indices, access.indices, strict=True)
+        )
+
+    def is_carried(self, access: Access) -> bool:
         """Whether a value comes from the iteration before."""
-        later = self.order[access.tensor] >= self.order[einsum.name]
-        return later and not is_shifted(access, self.cascade.iterative)
+        maker = self.cascade[access.tensor]
+        stepping = is_shifted(maker.output, self.cascade.iterative) and not is_shifted(access, self.cascade.iterative)
+        return stepping and bool(set(access.variables) & set(self.cascade.iterative))
 
     def iterates_family(self) -> bool:
         """Whether an iteration runs along the rank, so that its values stream in order."""
@@ -219,33 +229,39 @@ class _Flow:
     def start_of_pass(self, einsum: Einsum) -> tuple[Einsum, Access]:
         """The Einsum that starts the pass that `einsum` runs in, and what it waits for."""
         number = self.passes[einsum.name]
-        for access in einsum.inputs:
-            each = self.availability(einsum, access)
-            if self.visits(einsum) and not each.streams and each.level == number - 1:
-                return einsum, access
-        for access in einsum.inputs:
-            if (
-                self.availability(einsum, access).level == number
-                and self.order.get(access.tensor, len(self.order)) < self.order[einsum.name]
-            ):
-                return self.start_of_pass(self.cascade[access.tensor])
+        above = list(self.upstream(einsum, number))
+        for each in sorted(above, key=lambda each: not self.visits(each)):
+            for access in each.inputs:
+                when = self.availability(each, access)
+                if not when.streams and when.level == number - 1:
+                    return (each if self.visits(each) else einsum), access
         raise AssertionError("a pass starts somewhere")
 
     def reduction_behind(self, access: Access) -> tuple[Einsum, Einsum]:
         """The reduction whose end `access` waits for, and the Einsum over the whole rank that feeds it."""
-        einsum = completing = self.cascade[access.tensor]
-        level = self.made[einsum.name].level
-        while not self.visits(einsum):
-            behind = [
-                each
-                for each in einsum.inputs
-                if self.order.get(each.tensor, len(self.order)) < self.order[einsum.name]
-                and self.availability(einsum, each).level == level
+        completing = self.cascade[access.tensor]
+        for each in self.upstream(completing, self.made[access.tensor].level):
+            if not self.family.outermost_in(each.output.variables):
+                completing = each
+            if self.visits(each):
+                return completing, each
+        raise AssertionError("what is complete was fed by a pass")
+
+    def upstream(self, einsum: Einsum, level: int) -> Iterator[Einsum]:
+        """An Einsum and those that make what it needs in or after pass `level`, nearest first; what is complete first."""
+        seen, waiting = {einsum.name}, [einsum]
+        while waiting:
+            each = waiting.pop(0)
+            yield each
+            needed = [
+                (when.streams, access.tensor)
+                for access in each.inputs
+                if access.tensor in self.order and (when := self.availability(each, access)).level == level
             ]
-            einsum = self.cascade[min(behind, key=lambda each: self.availability(einsum, each).streams).tensor]
-            if not self.family.outermost_in(einsum.output.variables):
-                completing = einsum
-        return completing, einsum
+            for _, name in sorted(needed, key=lambda item: item[0]):
+                if name not in seen:
+                    seen.add(name)
+                    waiting.append(self.cascade[name])
 
     def barrier(self, einsum: Einsum, cause: Access, completing: Einsum, visiting: Einsum) -> Barrier:
         number = self.passes[einsum.name]
