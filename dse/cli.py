@@ -349,7 +349,7 @@ def _print(table: Rows | pd.DataFrame, form: str, title: str = "", digits: int =
             width=max(console.width, console.measure(shown, options=console.options.update(width=1000)).maximum)
         )
     if title:
-        console.print(title, highlight=False, markup=False)
+        print(title)
     console.print(shown)
 
 

@@ -83,8 +83,9 @@ class PassReport:
     """What a cascade says of one rank.
 
     `einsums` gives the pass that each Einsum runs in (0: before the first); `tensors` the passes over each tensor that
-    has the rank; `footprints` the elements of it that must be live for one fiber, whatever the mapping; `traversals` the
-    passes over each fiber of an inner part.
+    has the rank; `footprints` the elements of it that must be live for one fiber, whatever the mapping; `spills` what
+    leaves and enters the chip where a fiber that must be live does not fit; `traversals` the passes over each fiber of
+    an inner part.
     """
 
     rank: str
@@ -93,6 +94,7 @@ class PassReport:
     einsums: Mapping[str, int]
     tensors: Mapping[str, int]
     footprints: Mapping[str, Polynomial]
+    spills: Mapping[str, Polynomial]
     traversals: Mapping[str, int]
 
 
@@ -121,6 +123,7 @@ def analyze_rank(cascade: Cascade, rank: str) -> PassReport:
         tensors[tensor] = max(
             (own.passes[name] for name in readers if family.covered_by(cascade[name].variables)), default=0
         )
+    footprints = {tensor: _live(cascade, family, flow, tensor) for tensor in _tensors_over(cascade, family)}
     inner = {part: analyze_rank(cascade, part).passes for part in family.parts[1:]}
     return PassReport(
         rank,
@@ -128,7 +131,8 @@ def analyze_rank(cascade: Cascade, rank: str) -> PassReport:
         tuple(flow.barriers(passes)),
         {einsum.name: flow.passes[einsum.name] for einsum in cascade.computed},
         tensors,
-        {tensor: _live(cascade, family, flow, tensor) for tensor in _tensors_over(cascade, family)},
+        footprints,
+        {tensor: _spill(cascade, tensor, tensors[tensor], size) for tensor, size in footprints.items()},
         inner,
     )
 
@@ -304,6 +308,16 @@ def _live(cascade: Cascade, family: Family, flow: _Flow, tensor: str) -> Polynom
     for rank in ranks:
         size = size * Polynomial.of(rank)
     return size
+
+
+def _spill(cascade: Cascade, tensor: str, passes: int, live: Polynomial) -> Polynomial:
+    """Elements of a fiber written and read again where it is not held: an input is read once more for each later pass,
+    any other tensor written once as well, and read for each pass after the one that makes it."""
+    if live == Polynomial.of(1):
+        return Polynomial()
+    is_input = tensor in {access.tensor for access in cascade.inputs}
+    times = passes - 1 if is_input else 1 + max(1, passes - 1)
+    return live * Polynomial.of(times)
 
 
 def _waits(flow: _Flow, einsum: Einsum) -> float:

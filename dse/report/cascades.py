@@ -32,6 +32,7 @@ def pass_record(workload: Workload, report: PassReport) -> dict[str, Any]:
         "einsums": dict(report.einsums),
         "tensors": dict(report.tensors),
         "footprints": {tensor: str(size) for tensor, size in report.footprints.items()},
+        "spills": {tensor: str(size) for tensor, size in report.spills.items()},
         "traversals": dict(report.traversals),
         "operations": [
             {"einsum": each.einsum, "operation": each.operation, "count": str(each.count)}
@@ -49,6 +50,7 @@ def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, list[
             "tensor": tensor,
             "passes": report.tensors.get(tensor, ""),
             "live": str(size),
+            "spilled": str(report.spills[tensor]),
             "live_bytes": size.evaluate(shapes) * word_bytes if size.symbols <= set(shapes) else None,
         }
         for tensor, size in report.footprints.items()
@@ -64,7 +66,10 @@ def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, list[
         for each in count_operations(workload.cascade)
     ]
     return [
-        (f"Tensors over {report.rank}: passes, and elements live for one fiber, whatever the mapping", tensors),
+        (
+            f"Tensors over {report.rank}: passes, elements live for one fiber whatever the mapping, and moved where it spills",
+            tensors,
+        ),
         ("Einsums: the pass that each runs in (those of one pass can be fused), and its operations", operations),
     ]
 

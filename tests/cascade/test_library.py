@@ -105,6 +105,21 @@ def test_what_must_stay_live(name: str, live: dict[str, str]) -> None:
     assert {tensor: str(found[tensor]) for tensor in live} == live
 
 
+@pytest.mark.parametrize(
+    ("name", "moved"),
+    [
+        ("attention_3pass", {"QK": "2*M", "SN": "2*M", "A": "0", "K": "0"}),
+        ("attention_2pass", {"SLN": "2*M", "LM": "2*M1"}),
+        ("cascade_1", {"A": "K", "B": "0"}),
+        ("attention_1pass", {"BQK": "0", "RM": "0"}),
+    ],
+)
+def test_what_spilling_a_live_fiber_moves(name: str, moved: dict[str, str]) -> None:
+    """A tensor that is made is written once and read again; an input is only read again."""
+    found = dse.analyze_passes(name).spills
+    assert {tensor: str(found[tensor]) for tensor in moved} == moved
+
+
 def test_passes_and_footprints_are_told_apart() -> None:
     """Split keys and values make one pass, and their partials grow with M all the same."""
     buffers = {}
