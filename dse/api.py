@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dse.cascade.interpreter import largest_array
 from dse.cascade.parser import CascadeError
 from dse.cascade.passes import PassReport, accumulations_over, analyze_rank, families
 from dse.cascade.rewrite import Reduction
@@ -24,6 +25,9 @@ from dse.specs.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MOST_ELEMENTS = 2**28
+"""Largest array that `verify` makes: 2 GiB in float64."""
 
 
 def evaluate(
@@ -136,6 +140,12 @@ def verify(workload: str | Workload, **sizes: Any) -> list[Trial]:
         except QuantityError as error:
             raise SpecError(f"{name}: {error}") from None
     shapes, small = shapes_to_run(work, given), shapes_to_run(work, {})
+    largest = largest_array(work.cascade, shapes)
+    if largest > MOST_ELEMENTS:
+        raise SpecError(
+            f"{work.name} at these sizes makes an array of {largest:,} elements; at most {MOST_ELEMENTS:,} are run, so "
+            f"set smaller sizes"
+        )
     shipped = load_workload(work.name).cascade if work.name in names("workloads") else None
     like = shipped if shipped != work.cascade else None
     target = work.reference

@@ -7,6 +7,7 @@ on an absent value gives none, and reductions pass over it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -49,6 +50,18 @@ class Tensor:
     values: Array
     present: NDArray[np.bool_] | None = None
     step: str | None = None
+
+
+def largest_array(cascade: Cascade, shapes: Mapping[str, int]) -> int:
+    """Elements of the largest array that running a cascade makes: a tensor, or an operation's whole iteration space."""
+    sizes = [1]
+    for einsum in cascade.einsums:
+        stepping = [variable for variable in einsum.output.variables if variable in cascade.iterative]
+        multiplied = einsum.reduction == "sum" and _factors(einsum.expression) is not None and not einsum.where
+        space = einsum.output.variables if multiplied else [v for v in einsum.variables if v not in stepping]
+        for variables in (space, einsum.output.variables):
+            sizes.append(math.prod(shapes[rank_of(variable)] for variable in variables))
+    return max(sizes)
 
 
 def execute(

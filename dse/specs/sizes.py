@@ -35,8 +35,8 @@ def shapes_to_run(workload: Workload, given: Mapping[str, Quantity]) -> dict[str
     for rank, parts in partitioned.items():
         left = shapes[rank]
         for part in reversed(parts[1:]):
-            size = int(given[part].value) if part in given else _divisor(left, max(1, left // 4))
-            if size < 1 or left % size:
+            size = given[part].value if part in given else _divisor(left, max(1, left // 4))
+            if not isinstance(size, int) or size < 1 or left % size:
                 raise workload.source.error(("partition", rank), f"{rank} = {left} does not divide by {part} = {size}")
             shapes[part] = size
             left //= size

@@ -216,3 +216,24 @@ def test_a_part_and_a_rank_are_analysed_by_name() -> None:
         dse.analyze_passes("attention_1pass", "Z")
     with pytest.raises(KeyError):
         analyze_rank(load_workload("matmul").cascade, "Z")
+
+
+@pytest.mark.parametrize("part", [0, -3, 1.5, 5])
+def test_a_tile_that_does_not_divide_is_refused(part: float) -> None:
+    with pytest.raises(dse.SpecError, match=f"M = 12 does not divide by M0 = {part}"):
+        dse.verify("attention_1pass", M0=part)
+
+
+def test_arrays_past_memory_are_refused_before_they_are_made() -> None:
+    with pytest.raises(
+        dse.SpecError, match="makes an array of 1,099,511,627,776 elements; at most 268,435,456 are run"
+    ):
+        dse.verify("attention_3pass", batch=1, heads=1, seq_len="1M")
+
+
+def test_ranks_of_different_meaning_have_different_small_sizes() -> None:
+    """So that a rank taken for another one shows: layer_norm with S/T for S/D is refused above."""
+    shapes = shapes_to_run(load_workload("encoder_layer"), {})
+    assert shapes["P"] == shapes["M"]
+    assert shapes["D"] == shapes["G"]
+    assert len({shapes[rank] for rank in "BHPEDS"}) == 6
