@@ -148,7 +148,8 @@ def _builds_on_itself(cascade: Cascade, einsum: Einsum) -> bool:
     waiting = [einsum]
     while waiting:
         for access in waiting.pop().inputs:
-            if access.tensor == einsum.name and not is_shifted(access, cascade.iterative):
+            steps = set(access.variables) & set(cascade.iterative)
+            if access.tensor == einsum.name and steps and not is_shifted(access, cascade.iterative):
                 return True
             if access.tensor in makers and access.tensor not in seen:
                 seen.add(access.tensor)

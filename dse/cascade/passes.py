@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 from dse.cascade.cascade import Cascade, is_shifted, rank_of
 from dse.cascade.einsum import Access, Einsum
+from dse.cascade.parser import CascadeError
 from dse.cascade.polynomial import Polynomial
 
 
@@ -137,6 +138,13 @@ def analyze_rank(cascade: Cascade, rank: str) -> PassReport:
     )
 
 
+def check_ends(cascade: Cascade) -> None:
+    """Refuse an iteration that waits for its own end. Raises CascadeError."""
+    for rank, family in families(cascade).items():
+        if family.names() & set(cascade.iterative.values()):
+            analyze_rank(cascade, rank)
+
+
 def accumulations_over(cascade: Cascade, rank: str) -> int:
     """How many Einsums reduce over a rank or a part of it, or make the next value of an iteration over it."""
     ranks = families(cascade)[rank].names()
@@ -175,6 +183,12 @@ class _Flow:
         before = None
         while before != self.made:  # a value carried round an iteration may raise what reads it earlier in the order
             before = dict(self.made)
+            climbing = [name for name, number in self.passes.items() if number > len(cascade.einsums)]
+            if climbing:
+                waiting = " and ".join(climbing[:2])
+                raise CascadeError(
+                    f"{waiting} can never be made: what it waits for waits for it", cascade[climbing[0]].text
+                )
             for einsum in cascade.einsums:
                 self.passes[einsum.name], self.made[einsum.name] = self.place(einsum)
 

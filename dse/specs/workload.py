@@ -14,6 +14,7 @@ import yaml
 from dse.cascade.cascade import Cascade, check_einsum, check_iterations, rank_of
 from dse.cascade.einsum import Einsum
 from dse.cascade.parser import CascadeError, parse_access, parse_einsum
+from dse.cascade.passes import check_ends
 from dse.cascade.reference import REFERENCES
 from dse.specs.parameters import Located, locate, resolve
 from dse.specs.quantity import COUNT, INFORMATION, Quantity
@@ -217,6 +218,7 @@ def _parse_cascade(file: _File, source: Source) -> Cascade:
     for number in range(len(cascade.einsums)):
         _checked(lambda: check_einsum(cascade, number), source, ("einsums", number))
     _checked(lambda: check_iterations(cascade), source, ("iterative",))
+    _checked(lambda: check_ends(cascade), source, ("iterative",))
     return cascade
 
 

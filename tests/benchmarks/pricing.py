@@ -59,3 +59,6 @@ if __name__ == "__main__":
             f"dse run fusemax_attention --no-figures: {seconds('run', 'fusemax_attention', '--no-figures', '-o', folder):.2f} s"
         )
     print(f"dse --help: {seconds('--help'):.2f} s")
+    sizes = [text for each in ("batch=1", "heads=8", "seq_len=1K", "head_dim=64") for text in ("--set", each)]
+    for name in ("attention_3pass", "attention_1pass"):
+        print(f"dse verify {name}, 8 heads of 1K x 1K: {seconds('verify', name, *sizes):.2f} s")

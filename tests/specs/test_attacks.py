@@ -50,6 +50,26 @@ def workload(write: Write, **changes: Any) -> str:
             {"iterative": {"m": "P"}, "initial": ["R[0] = 0"], "einsums": ["R[m+1] = R[m] + 1", "Z[p] = A[m,p]"]},
             "'m' iterates until M, found 'P'",
         ),
+        (
+            {
+                "iterative": {"m": "M"},
+                "initial": ["R[0] = 0"],
+                "einsums": ["Z[m] = A[m,0] * R[M]", "R[m+1] = R[m] + Z[m]"],
+            },
+            "can never be made: what it waits for waits for it",
+        ),
+        (
+            {"iterative": {"m": "M"}, "initial": ["R[0] = 0"], "einsums": ["Z = A[m,0] * R[m]", "R[m+1] = R[m] + Z"]},
+            "can never be made: what it waits for waits for it",
+        ),
+        (
+            {
+                "iterative": {"m": "M"},
+                "initial": ["R[0] = 0"],
+                "einsums": ["R[m+1] = A[m,0] + R[0]", "Z[m] = A[m,0] * R[M]"],
+            },
+            "R[m+1] never reads R[...m...], so nothing iterates",
+        ),
         ({"iterative": {"q": "Q"}}, "iterative variable 'q' is used by no Einsum"),
         ({"iterative": {"m": "M"}, "einsums": ["R[m+1] = R[m] + 1", "Z[p] = A[m,p]"]}, "R[m] is read before R is made"),
         ({"einsums": ["Z[p] = A[m,p] where q < 3"]}, "filter 'q < 3' uses 'q'; the Einsum has p, m"),
