@@ -140,9 +140,9 @@ def analyze_rank(cascade: Cascade, rank: str) -> PassReport:
 
 def check_ends(cascade: Cascade) -> None:
     """Refuse an iteration that waits for its own end. Raises CascadeError."""
-    for rank, family in families(cascade).items():
+    for family in families(cascade).values():
         if family.names() & set(cascade.iterative.values()):
-            analyze_rank(cascade, rank)
+            _Flow(cascade, family, lambda einsum: family.covered_by(einsum.variables))
 
 
 def accumulations_over(cascade: Cascade, rank: str) -> int:

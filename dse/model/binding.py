@@ -69,7 +69,7 @@ def bind(workload: Workload, hardware: Hardware, plan: Plan, given: Mapping[str,
     found |= {name: Quantity(0) for name, value in plan.parameters.items() if isinstance(value, Overflow)}
     found |= {name: given[name] for name in found if name in given}
     for name, value in plan.parameters.items():
-        if isinstance(value, LargestDivisor) and name not in given:
+        if isinstance(value, LargestDivisor) and name not in given and plan.uses(name, given):
             found[name] = _largest_that_fits(job, name, value, {**outer, **found}, given, feasibility)
     values = _with_written(plan, {**outer, **found}, given)
     check_bounds(job, values, feasibility)
@@ -105,9 +105,12 @@ def _largest_that_fits(
     start = _with_written(job.plan, {**outer, name: Quantity(1)}, given)
     number, has = whole_number(factor.of, start, feasibility), room(job, factor.fits, start)
 
+    nests: dict[str, BoundEinsum] = {}
+
     def needs(size: Any) -> list[Any]:
+        nonlocal nests
         values = _with_written(job.plan, {**outer, name: Quantity(size)}, given)
-        nests = bind_einsums(job, values, Feasibility(checked=False), factor.fits)
+        nests = bind_einsums(job, values, Feasibility(checked=False), factor.fits, nests)
         return [sum(held[factor.fits].values()) for held in held_tiles(job, nests, factor.fits) if factor.fits in held]
 
     at_one = needs(1)

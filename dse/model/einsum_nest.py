@@ -10,6 +10,7 @@ import numpy as np
 
 from dse.cascade.cascade import is_shifted, rank_of
 from dse.cascade.einsum import Access, Einsum
+from dse.cascade.polynomial import Polynomial
 from dse.model.feasibility import Feasibility, indivisible, whole_number
 from dse.model.nest import Level, Loop, Operand, product
 from dse.specs.architecture import Hardware, UnitSpec, operation_name
@@ -50,12 +51,16 @@ class BoundEinsum:
 
 
 def bind_einsums(
-    job: Job, values: Mapping[str, Quantity], feasibility: Feasibility, inside: str | None = None
+    job: Job,
+    values: Mapping[str, Quantity],
+    feasibility: Feasibility,
+    inside: str | None = None,
+    like: Mapping[str, BoundEinsum] | None = None,
 ) -> dict[str, BoundEinsum]:
     """Every Einsum that computes, by name in the cascade's order, where parameters have `values`. Raises SpecError.
 
     With `inside`, only Einsums whose path has that memory, and of their loops only those at it and further in: enough
-    to know what it holds.
+    to know what it holds. `like` is an earlier result for the same job, whose operands are used again.
     """
     for parts in job.workload.cascade.partition.values():
         for part in parts[1:]:
@@ -71,7 +76,7 @@ def bind_einsums(
                 ("parameters", parts[-1]), indivisible(shapes[rank], inner, rank, " x ".join(parts[1:]))
             ),
         )
-    binder = _Binder(job, values, shapes, feasibility, {})
+    binder = _Binder(job, values, shapes, feasibility, like or {}, {}, {})
     units = job.hardware.architecture.units
     return {
         einsum.name: binder.bind(einsum, inside)
@@ -82,13 +87,15 @@ def bind_einsums(
 
 @dataclass(frozen=True)
 class _Binder:
-    """What binding an Einsum reads. `rests` holds what loops over a rank leave, by variable and factors: Einsums that
-    share loops are worked out once."""
+    """What binding an Einsum reads. `factors` holds loop factors by their text, `rests` what loops over a rank leave, by
+    variable and factors: what Einsums share is worked out once."""
 
     job: Job
     values: Mapping[str, Quantity]
     shapes: Mapping[str, Any]
     feasibility: Feasibility
+    like: Mapping[str, BoundEinsum]
+    factors: dict[str, Any]
     rests: dict[tuple[str, ...], Any]
 
     def bind(self, einsum: Einsum, inside: str | None) -> BoundEinsum:
@@ -114,7 +121,11 @@ class _Binder:
             Level(memory, loops(outer), loops(across))
             for memory, outer, across in zip(unit.memories, temporal, spatial, strict=True)
         )
-        operands, tensors = self.operands(einsum, own, unit)
+        before = self.like.get(einsum.name)
+        if before is not None and not any(scale.symbols for scale in _scales(einsum)):
+            operands, tensors = before.operands, before.tensors
+        else:
+            operands, tensors = self.operands(einsum, own, unit)
         actions, cycles = self.operation_cost(einsum, unit) if self.feasibility.checked else ({}, 1)
         return BoundEinsum(einsum, unit, levels, operands, tensors, actions, cycles)
 
@@ -148,8 +159,10 @@ class _Binder:
             factors = {}
             for token in mine:
                 if token.factor is not None:
-                    bounds[id(token)] = whole_number(token.factor, self.values, self.feasibility)
-                    factors[id(token)] = token.factor.expression.text
+                    text = factors[id(token)] = token.factor.expression.text
+                    if text not in self.factors:
+                        self.factors[text] = whole_number(token.factor, self.values, self.feasibility)
+                    bounds[id(token)] = self.factors[text]
             pattern = (variable, str(len(rest)), *sorted(factors.values()))
             if pattern not in self.rests and (rest or self.feasibility.checked):
                 covered = product(bounds[token] for token in factors)
@@ -181,7 +194,9 @@ class _Binder:
         )
         return np.maximum(left, 1) if isinstance(left, np.ndarray) else max(left, 1)
 
-    def operands(self, einsum: Einsum, own: EinsumPlan, unit: UnitSpec) -> tuple[tuple[Operand, ...], dict[str, str]]:
+    def operands(
+        self, einsum: Einsum, own: EinsumPlan, unit: UnitSpec
+    ) -> tuple[tuple[Operand, ...], Mapping[str, str]]:
         operands: list[Operand] = []
         tensors: dict[str, str] = {}
         for access, is_output in [*((access, False) for access in einsum.inputs), (einsum.output, True)]:
@@ -239,3 +254,9 @@ class _Binder:
                 actions[action] = actions.get(action, 0) + count.positive(values, COUNT)
             cycles = cycles + (1 if cost.cycles is None else cost.cycles.positive(values, COUNT))
         return actions, cycles
+
+
+def _scales(einsum: Einsum) -> list[Polynomial]:
+    """Every factor that an Einsum's indices multiply a rank variable by."""
+    accesses = (*einsum.inputs, einsum.output)
+    return [scale for access in accesses for index in access.indices for _, scale in index.terms]

@@ -105,20 +105,9 @@ def _check_phases(plan: Plan, architecture: Architecture, computed: Iterable[str
 def _check_expressions(plan: Plan, names: set[str], computed: Iterable[str]) -> None:
     """Check what every expression of the plan names; a stall may also name Einsums, for their cycles."""
     written = [value.of if isinstance(value, LargestDivisor) else value for value in plan.parameters.values()]
-    tokens = [
-        token
-        for own in plan.einsums.values()
-        for group in (*own.loops.values(), *own.spatial.values())
-        for token in group
-    ]
-    tokens += [token for group in plan.loops.values() for token in group]
-    expressions = [
-        *(value for value in written if isinstance(value, Located)),
-        *(token.factor for token in tokens if token.factor is not None),
-        *plan.capacity.values(),
-        *(spill.share for spill in plan.spills),
-    ]
-    stalls = [step.stall for phase in plan.phases for step in phase.steps if step.stall is not None]
+    stalls = plan.stalls()
+    expressions = [value for value in written if isinstance(value, Located)]
+    expressions += [each for each in plan.expressions() if each not in stalls]
     for located, known in [(each, names) for each in expressions] + [(each, names | set(computed)) for each in stalls]:
         for name in sorted(located.expression.names - known):
             raise located.source.error(

@@ -7,7 +7,7 @@ add up when merged, where `-Q` takes tensor Q out of the list; everything else i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from collections.abc import Mapping as Dict
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,6 +152,33 @@ class Plan:
     phases: tuple[PhasePlan, ...]
     uncharged: Dict[str, tuple[str, ...]]
     source: Source
+
+    def uses(self, name: str, given: Collection[str]) -> bool:
+        """Whether a parameter matters to anything where those `given` are set: loops, capacities, shares or stalls."""
+        reading = {
+            other
+            for other, value in self.parameters.items()
+            if isinstance(value, Located) and name in value.expression.names and other not in given
+        }
+        return any(name in each.expression.names for each in self.expressions()) or any(
+            self.uses(other, given) for other in reading
+        )
+
+    def expressions(self) -> list[Located]:
+        """Every expression outside the parameters."""
+        tokens = [token for group in self.loops.values() for token in group]
+        for own in self.einsums.values():
+            tokens += [token for group in (*own.loops.values(), *own.spatial.values()) for token in group]
+        return [
+            *(token.factor for token in tokens if token.factor is not None),
+            *self.capacity.values(),
+            *(spill.share for spill in self.spills),
+            *self.stalls(),
+        ]
+
+    def stalls(self) -> list[Located]:
+        """The stalls of all phases."""
+        return [step.stall for phase in self.phases for step in phase.steps if step.stall is not None]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,10 +93,7 @@ class Design:
     label: str
     colour: str | None
 
-    def parameter_names(self) -> set[str]:
-        """Every parameter that may be set by name."""
-        return set(self.parameter_dimensions())
-
+    @cached_property
     def parameter_dimensions(self) -> dict[str, Dimension]:
         """Every parameter that may be set by name, and the dimension of its value."""
         plan = self.mapping.plan(self.options)
@@ -203,7 +201,7 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
     }
     label, colour = written.label or name, written.colour
     design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters, label, colour)
-    dimensions = design.parameter_dimensions()
+    dimensions = design.parameter_dimensions
     for label, located in parameters.items():
         _known(label, dimensions, source, (*key, "parameters", label), "parameter")
         located.quantity({}, dimensions[label])
@@ -224,7 +222,7 @@ def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Sou
     keys = tuple(column for column in columns if column in axes)
     if not keys:
         raise SpecError(f"{shown}:1: no column is an axis of the sweep; allowed: {', '.join(axes)}")
-    dimensions = design.parameter_dimensions()
+    dimensions = design.parameter_dimensions
     names = {*dimensions, *design.mapping.options}
     for column in columns:
         if column not in keys and column not in names:
@@ -266,7 +264,7 @@ def _axis(
             if value in values[:number]:
                 raise source.error((*key, number), f"{axis}: {value!r} stands in the range twice")
         return tuple(str(value) for value in values)
-    dimensions = {name: each for design in designs.values() for name, each in design.parameter_dimensions().items()}
+    dimensions = {name: each for design in designs.values() for name, each in design.parameter_dimensions.items()}
     _known(axis, dimensions, source, key, "parameter")
     if axis in RESERVED:
         raise source.error(key, f"{axis} names a column of the results; give the parameter another name")

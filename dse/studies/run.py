@@ -90,7 +90,7 @@ def with_settings(study: Study, settings: Sequence[str]) -> Study:
                 )
             designs[name] = replace(design, options={**design.options, parameter: value})
             continue
-        dimensions = design.parameter_dimensions()
+        dimensions = design.parameter_dimensions
         if parameter not in dimensions:
             known = {*dimensions, *design.mapping.options}
             raise SpecError(f"--set {text}: {name} has no parameter {parameter!r}; {allowed(parameter, known)}")
@@ -209,7 +209,7 @@ def choices_at(design: Design, point: Point) -> tuple[dict[str, str], dict[str, 
 
 def parameters_at(study: Study, design: Design, point: Point, chosen: Mapping[str, str]) -> dict[str, Quantity]:
     """Values of a design's parameters at a point: the model's, the table's, the sweep's, then its own settings."""
-    known = design.parameter_names()
+    known = design.parameter_dimensions
     given: dict[str, Quantity] = {}
     if MODEL_AXIS in point.values:
         given.update(
