@@ -26,6 +26,7 @@ COLUMN_LABELS = {
 _RC = {
     "font.size": 9,
     "axes.titlesize": 9,
+    "axes.titley": 1.02,  # else each draw looks for room above every panel
     "axes.labelsize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
