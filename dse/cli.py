@@ -184,7 +184,7 @@ def passes(
     import json
 
     from dse.api import analyze_passes
-    from dse.report.cascades import pass_record, pass_tables
+    from dse.report.cascades import pass_record, pass_tables, passes_by_rank
     from dse.specs.library import load_workload
     from dse.specs.source import SpecError
 
@@ -222,6 +222,8 @@ def passes(
         for part, count in report.traversals.items():
             print(f"  {count} traversal{'s' if count != 1 else ''} of each {part} fiber inside a tile")
         if len(reports) == 1:
+            others = {name: count for name, count in passes_by_rank(workload).items() if name != report.rank}
+            print("  over the other ranks: " + ", ".join(f"{name} {count}" for name, count in others.items()))
             for title, table in pass_tables(workload, report):
                 _print(table, form, title)
 

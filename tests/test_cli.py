@@ -242,6 +242,8 @@ def test_passes_of_several_workloads_and_as_records(call) -> None:  # type: igno
     assert [barrier["einsum"] for barrier in record["barriers"]] == ["SN", "A"]
     assert record["einsums"] == {"QK": 1, "GM": 1, "SN": 2, "SD": 2, "A": 3, "AV": 3}
     assert record["footprints"]["QK"] == "M"
+    assert record["ranks"] == {"B": 1, "H": 1, "E": 1, "P": 1, "M": 3, "F": 1}
+    assert "  over the other ranks: B 1, H 1, E 1, P 1, F 1\n" in call("passes", "attention_3pass").out
     assert len(json.loads(call("passes", "matmul", "ffn", "--format", "json").out)) == 2
     assert call("passes", "matmul", "ffn", "--format", "csv").out.splitlines()[0] == "workload,rank,passes,barriers"
 

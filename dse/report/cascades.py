@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dse.cascade.operations import count_operations
-from dse.cascade.passes import PassReport
+from dse.cascade.passes import PassReport, analyze_rank, families
 from dse.cascade.verify import Trial
 from dse.specs.quantity import Quantity
 from dse.specs.workload import Workload
@@ -18,6 +18,7 @@ def pass_record(workload: Workload, report: PassReport) -> dict[str, Any]:
         "workload": workload.name,
         "rank": report.rank,
         "passes": report.passes,
+        "ranks": passes_by_rank(workload),
         "barriers": [
             {
                 "pass": barrier.number,
@@ -39,6 +40,11 @@ def pass_record(workload: Workload, report: PassReport) -> dict[str, Any]:
             for each in count_operations(workload.cascade)
         ],
     }
+
+
+def passes_by_rank(workload: Workload) -> dict[str, int]:
+    """Passes over every rank of a workload."""
+    return {rank: analyze_rank(workload.cascade, rank).passes for rank in families(workload.cascade)}
 
 
 def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, list[dict[str, Any]]]]:
