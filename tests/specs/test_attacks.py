@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -155,13 +154,11 @@ def test_a_parameter_with_a_unit_may_be_set(write_spec: Write) -> None:
 
 
 def test_many_meetings_of_a_spatial_window_are_counted_at_once() -> None:
-    """65,536 x 65,536 places of a halo fall on 131,071 elements."""
-    start = time.monotonic()
+    """65,536 x 65,536 places of a halo fall on 131,071 elements: too many places to list, as was once tried."""
     side = 2**16
     levels = [Level("L0", (), (Loop("p", side), Loop("r", side)))]
     (counts,) = count_accesses(levels, [Operand("I", ((("p", 1), ("r", 1)),), False, (True,))]).values()
     assert counts.reads == 2 * side - 1
-    assert time.monotonic() - start < 5
 
 
 STUDY = {"name": "s", "designs": {"x": {"architecture": "a.yaml", "workload": "w.yaml", "mapping": "m.mapping.yaml"}}}
