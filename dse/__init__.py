@@ -18,19 +18,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dse.api import (
-        analyze_passes,
-        evaluate,
-        load_architecture,
-        load_mapping,
-        load_study,
-        load_workload,
-        reduce_passes,
-        run_study,
-        verify,
-    )
+    from dse.api import analyze_passes, evaluate, reduce_passes, run_study, verify
     from dse.model.result import Result
+    from dse.specs.library import load_architecture, load_mapping, load_workload
     from dse.specs.source import SpecError
+    from dse.specs.study import load_study
 
 __all__ = [
     "Result",
@@ -46,7 +38,15 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {"Result": "dse.model.result", "SpecError": "dse.specs.source"}
+_HOMES = {
+    "Result": "dse.model.result",
+    "SpecError": "dse.specs.source",
+    "load_architecture": "dse.specs.library",
+    "load_mapping": "dse.specs.library",
+    "load_study": "dse.specs.study",
+    "load_workload": "dse.specs.library",
+}
+"""Modules of the public names that are not defined in `dse.api`."""
 
 
 def __getattr__(name: str) -> Any:

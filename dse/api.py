@@ -153,16 +153,3 @@ def verify(workload: str | Workload, **sizes: Any) -> list[Trial]:
         return verify_cascade(work.cascade, target.output, target.function, target.arguments, shapes, small, like)
     except CascadeError as error:
         raise work.source.error(("einsums",), str(error)) from None
-
-
-__all__ = [
-    "analyze_passes",
-    "evaluate",
-    "load_architecture",
-    "load_mapping",
-    "load_study",
-    "load_workload",
-    "reduce_passes",
-    "run_study",
-    "verify",
-]

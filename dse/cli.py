@@ -184,6 +184,7 @@ def passes(
     import json
 
     from dse.api import analyze_passes
+    from dse.cascade.passes import passes_in_words
     from dse.report.cascades import pass_record, pass_tables, passes_by_rank
     from dse.specs.library import load_workload
     from dse.specs.source import SpecError
@@ -216,7 +217,7 @@ def passes(
         _print(rows, form)
         return
     for workload, report in reports:
-        print(f"{workload.name}: {report.passes} pass{'es' if report.passes != 1 else ''} over {report.rank}")
+        print(f"{workload.name}: {passes_in_words(report.passes)} over {report.rank}")
         for barrier in report.barriers:
             print(f"  {barrier}")
         for part, count in report.traversals.items():
@@ -302,7 +303,7 @@ def _reduce(workload: Workload, rank: str | None, output: Path | None) -> None:
     """Print the rewritten workload with its steps as comments, or write it to a file and print the steps."""
     from dse.api import reduce_passes
     from dse.specs.workload import write_workload
-    from dse.studies.output import write_text
+    from dse.studies.output import whole_file
 
     reduction = reduce_passes(workload, rank)
     steps = [f"{number}. {step}" for number, step in enumerate(reduction.steps, 1)]
@@ -312,7 +313,8 @@ def _reduce(workload: Workload, rank: str | None, output: Path | None) -> None:
     if output is None:
         print("".join(f"# {remark}\n" for remark in remarks) + text, end="")
         return
-    write_text(output, text)
+    with whole_file(output) as scratch:
+        scratch.write_text(text, encoding="utf-8")
     print("\n".join([*remarks, str(output)]))
 
 

@@ -65,6 +65,11 @@ def rank_of(variable: str) -> str:
     return variable.upper()
 
 
+def variable_of(rank: str) -> str:
+    """The variable that runs over a rank."""
+    return rank.lower()
+
+
 def is_shifted(access: Access, iterative: Mapping[str, str]) -> bool:
     """Whether an access points to the coordinate that an iteration is about to make, as `RM[m1+1,p]` does."""
     return any(index.offset and set(index.variables) & set(iterative) for index in access.indices)

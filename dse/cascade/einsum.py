@@ -141,6 +141,10 @@ class Einsum:
             mapped.append("add" if self.reduction == "sum" else str(self.reduction))
         return tuple(mapped)
 
+    def reads(self, tensor: str) -> bool:
+        """Whether a tensor is an operand."""
+        return any(access.tensor == tensor for access in self.inputs)
+
     @property
     def is_view(self) -> bool:
         """Whether it only gives a tensor another shape, which moves and computes nothing."""
@@ -156,6 +160,11 @@ def walk(expression: Expression) -> Iterator[Expression]:
         for operand in expression.operands:
             yield from walk(operand)
     yield expression
+
+
+def variables_in(expression: Expression) -> frozenset[str]:
+    """Rank variables that an expression depends on."""
+    return frozenset(variable for node in walk(expression) if isinstance(node, Access) for variable in node.variables)
 
 
 def evaluate_index(index: Affine, values: Mapping[str, Any], shapes: Mapping[str, Any]) -> Any:

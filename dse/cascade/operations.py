@@ -42,7 +42,4 @@ def _points(cascade: Cascade, einsum: Einsum) -> Polynomial:
     for rank, parts in cascade.partition.items():
         if set(parts) <= set(ranks):
             ranks = [rank, *(each for each in ranks if each not in parts)]
-    points = Polynomial.of(1)
-    for rank in ranks:
-        points = points * Polynomial.of(rank)
-    return points
+    return Polynomial.product(ranks)

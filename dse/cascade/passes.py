@@ -99,6 +99,11 @@ class PassReport:
     traversals: Mapping[str, int]
 
 
+def passes_in_words(count: int) -> str:
+    """`1 pass`, `3 passes`."""
+    return f"{count} pass{'' if count == 1 else 'es'}"
+
+
 def families(cascade: Cascade) -> dict[str, Family]:
     """Every rank that is not a part of another one, with its parts."""
     parts = {part for split in cascade.partition.values() for part in split}
@@ -119,7 +124,7 @@ def analyze_rank(cascade: Cascade, rank: str) -> PassReport:
     passes = max((flow.passes[name] for name in flow.passes if family.covered_by(cascade[name].variables)), default=0)
     tensors = {}
     for tensor in _tensors_over(cascade, family):
-        readers = {einsum.name for einsum in cascade.einsums if tensor in {access.tensor for access in einsum.inputs}}
+        readers = {einsum.name for einsum in cascade.einsums if einsum.reads(tensor)}
         own = _Flow(cascade, family, lambda einsum: einsum.name in readers and family.covered_by(einsum.variables))
         tensors[tensor] = max(
             (own.passes[name] for name in readers if family.covered_by(cascade[name].variables)), default=0
@@ -318,10 +323,7 @@ def _live(cascade: Cascade, family: Family, flow: _Flow, tensor: str) -> Polynom
     ranks = [rank_of(v) for v in readers[times.index(max(times))][1].variables if rank_of(v) in family.names()]
     if set(ranks) >= set(family.parts):
         return Polynomial.of(family.rank)
-    size = Polynomial.of(1)
-    for rank in ranks:
-        size = size * Polynomial.of(rank)
-    return size
+    return Polynomial.product(ranks)
 
 
 def _spill(cascade: Cascade, tensor: str, passes: int, live: Polynomial) -> Polynomial:

@@ -6,7 +6,7 @@ Symbolic where a shape is not known yet, a number once `evaluate` is given the s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +24,11 @@ class Polynomial:
     def of(value: int | str) -> Polynomial:
         """The polynomial of one integer or one symbol."""
         return Polynomial.collect({(value,): 1} if isinstance(value, str) else {(): value})
+
+    @staticmethod
+    def product(symbols: Iterable[str]) -> Polynomial:
+        """The product of symbols; 1 of none."""
+        return Polynomial.collect({tuple(sorted(symbols)): 1})
 
     @staticmethod
     def collect(terms: Mapping[Monomial, int]) -> Polynomial:

@@ -9,17 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dse.cascade.cascade import Cascade, rank_of
 from dse.cascade.interpreter import execute
-from dse.cascade.reference import REFERENCES
-
-Array = NDArray[np.float64]
+from dse.cascade.reference import REFERENCES, Array
 
 TOLERANCE = 1e-12
 """Largest error accepted, relative to the largest value of the tensor, in float64."""
-
 
 ADVERSARIAL = ("large", "equal", "mostly zero")
 """Kinds of input on which an unstable form overflows, ties are everywhere, or rows are empty."""

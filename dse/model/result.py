@@ -79,12 +79,8 @@ class Phase:
         """Seconds of the phase by Einsum: of compute, those on each step's slowest unit; of memory, by bytes moved."""
         shares: dict[str, Any] = {}
         for step in self.steps:
-            totals = {unit: sum(einsums.values()) for unit, einsums in step.items()}
-            longest = _largest(totals.values())
-            taken: Any = False
-            for unit, einsums in step.items():
-                slowest = (totals[unit] == longest) & np.logical_not(taken)
-                taken = taken | slowest
+            totals = [sum(einsums.values()) for einsums in step.values()]
+            for einsums, slowest in zip(step.values(), _first_largest(totals), strict=True):
                 for name, cycles in einsums.items():
                     shares[name] = shares.get(name, 0) + cycles / self.clock_hz * slowest
         bound_by_memory = np.asarray(self.memory_s > self.compute_s)
@@ -298,13 +294,19 @@ def _exact_parts(parts: Sequence[Any], total: Any) -> list[Any]:
     grid = np.ldexp(1.0, np.frexp(np.maximum(total, np.finfo(float).tiny))[1] - 53)
     rounded = [np.round(np.asarray(part, dtype=np.float64) / grid) * grid for part in parts]
     rest = total - sum(rounded)
-    largest = _largest(rounded)
+    exact = [part + rest * here for part, here in zip(rounded, _first_largest(rounded), strict=True)]
+    return [float(part) if np.ndim(part) == 0 else part for part in exact]
+
+
+def _first_largest(values: Sequence[Any]) -> list[Any]:
+    """For each value whether it is the largest at a point, of equal ones the first."""
+    largest = _largest(values)
+    found: list[Any] = []
     taken: Any = False
-    for number, part in enumerate(rounded):
-        here = (part == largest) & np.logical_not(taken)
-        taken = taken | here
-        rounded[number] = part + rest * here
-    return [float(part) if np.ndim(part) == 0 else part for part in rounded]
+    for value in values:
+        found.append((value == largest) & np.logical_not(taken))
+        taken = taken | found[-1]
+    return found
 
 
 def _largest(values: Any) -> Any:

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from dse.cascade.passes import PassReport
+from dse.cascade.passes import PassReport, passes_in_words
 from dse.report import style
 from dse.report.cascades import least_buffer_bytes
 from dse.specs.library import load_architecture, names
 from dse.specs.source import SpecError
 from dse.specs.study import MODEL_AXIS, Figure
 from dse.specs.workload import Workload
+from dse.studies.output import whole_file
 from dse.studies.run import StudyResult
 from dse.studies.summary import relative_to
 
@@ -174,7 +175,7 @@ def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) 
         for number, (workload, report) in enumerate(reports):
             sizes = [least_buffer_bytes(workload, report, length, FIBERS, FIBERS) for length in lengths]
             shape = ("o", "s", "^", "D", "v", "P", "X")[number % 7]
-            name = f"{workload.name} ({report.passes} pass{'es' if report.passes > 1 else ''})"
+            name = f"{workload.name} ({passes_in_words(report.passes)})"
             width = 1.2 + 2.4 * (len(reports) - 1 - number) / max(1, len(reports) - 1)  # so that equal lines both show
             panel.plot(
                 lengths,
@@ -199,7 +200,8 @@ def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) 
         panel.set_ylabel(f"Least buffer for {FIBERS} rows in flight")
         panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
         try:
-            drawing.savefig(path)
-        except (OSError, ValueError) as error:
+            with whole_file(path) as scratch:
+                drawing.savefig(scratch)
+        except ValueError as error:
             raise SpecError(f"cannot draw {path}: {error}") from None
         plt.close(drawing)

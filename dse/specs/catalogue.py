@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from dse.specs.library import MAPPING_SUFFIX, MODELS_FILE, library_folder, load_models, names
+from dse.specs.library import MODELS_FILE, find, library_folder, load_models, names
 from dse.specs.source import SpecError, allowed, read_yaml
 
 KINDS = ("archs", "mappings", "workloads", "studies", "models")
@@ -27,7 +27,7 @@ def catalogue(kind: str | None = None) -> list[dict[str, str]]:
                 )
             continue
         for name in names(each):
-            data, _ = read_yaml(library_folder(each) / f"{name}{MAPPING_SUFFIX if each == 'mappings' else '.yaml'}")
+            data, _ = read_yaml(find(each, name))
             rows.append({"kind": each, "name": name, "about": _first_sentence(str(data.get("about", "")))})
     return rows
 
@@ -44,7 +44,7 @@ def text_of(name: str) -> str:
     parts = []
     for kind in KINDS[:-1]:
         if name in names(kind):
-            path = library_folder(kind) / f"{name}{MAPPING_SUFFIX if kind == 'mappings' else '.yaml'}"
+            path = find(kind, name)
             parts.append(f"# {path.parent.name}/{path.name}\n{path.read_text(encoding='utf-8')}")
     if name in load_models():
         text = (library_folder("workloads") / MODELS_FILE).read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from dse.cascade.cascade import Cascade, check_einsum, check_iterations, rank_of
+from dse.cascade.cascade import Cascade, check_einsum, check_iterations, rank_of, variable_of
 from dse.cascade.einsum import Einsum
 from dse.cascade.parser import CascadeError, parse_access, parse_einsum
 from dse.cascade.passes import check_ends
@@ -234,7 +234,7 @@ def _check_variables(variables: tuple[str, ...], known: set[str], source: Source
         if variable != variable.lower() or rank_of(variable) not in known:
             raise source.error(
                 key,
-                f"unknown rank variable {variable!r} in '{text}'; {allowed(variable, {rank.lower() for rank in known})}",
+                f"unknown rank variable {variable!r} in '{text}'; {allowed(variable, set(map(variable_of, known)))}",
             )
 
 

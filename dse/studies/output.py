@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +30,7 @@ def all_or_nothing(folder: Path, stale: Sequence[str] = ()) -> Iterator[Path]:
 
     Raises SpecError where `folder` cannot be written.
     """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=folder))
@@ -48,6 +49,9 @@ def all_or_nothing(folder: Path, stale: Sequence[str] = ()) -> Iterator[Path]:
         raise SpecError(f"cannot write to {folder}: {error.strerror}; nothing there was half written") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+        with suppress(OSError):  # a folder with results in it stays
+            for each in made:
+                each.rmdir()
 
 
 def write_results(
@@ -90,15 +94,21 @@ def _resolved(result: StudyResult) -> dict[str, Any]:
     return {"designs": designs, "accounting": switches}
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all. Raises SpecError where it cannot be written."""
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A scratch file that becomes `path` when the block ends well, and vanishes otherwise.
+
+    Raises SpecError where `path` cannot be written.
+    """
     scratch = path.with_name(f".unfinished-{path.name}")
     try:
-        scratch.write_text(text, encoding="utf-8")
+        yield scratch
         os.replace(scratch, path)
     except OSError as error:
-        scratch.unlink(missing_ok=True)
         raise SpecError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        with suppress(OSError):
+            scratch.unlink()
 
 
 def write_csv(frame: pd.DataFrame, path: Path) -> None:

@@ -124,10 +124,9 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None) 
             advance(f"{design.name}, {accounting_name}")
     axes = tuple(_axis_columns(points[:1]))
     swept = [column for column in axes if column not in (MODEL_AXIS, "seq_len")]
-    joined = pd.concat(frames, ignore_index=True)
+    columns = list(dict.fromkeys(column for frame in frames for column in frame.columns))
+    joined = pd.concat([frame.reindex(columns=columns, fill_value=0) for frame in frames], ignore_index=True)
     joined = joined[[column for column in joined.columns if column not in swept] + swept]
-    numbers = joined.select_dtypes("number").columns
-    joined[numbers] = joined[numbers].fillna(0)
     return StudyResult(study, axes, joined, pd.concat(breakdowns, ignore_index=True))
 
 
