@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dse.cascade.cascade import Cascade, variable_of
-from dse.cascade.einsum import Access, Affine, Einsum, Expression, Literal, Operation, Size, variables_in
+from dse.cascade.einsum import Access, Affine, Einsum, Expression, Literal, Operation, Size, variables_in, walk
 from dse.cascade.parser import parse_einsum
 from dse.cascade.passes import Barrier, analyze_rank, passes_in_words
 from dse.cascade.rebuild import at_start, build_einsum, checked, fresh_name, reassembled, steps_of, without_unused
@@ -98,7 +98,8 @@ def _run_maximum(cascade: Cascade, rank: str) -> Candidates:
         if not shifted:
             continue
         sums = [each for each in cascade.einsums if any(each.reads(name) for name in shifted)]
-        if not all(_is_sum_of(each, shifted, variable) for each in sums) or set(cascade.outputs) & set(shifted):
+        made = [cascade[name].output for name in shifted]
+        if not all(_is_sum_of(each, made, variable) for each in sums) or set(cascade.outputs) & set(shifted):
             continue
         found.append(
             (
@@ -158,7 +159,7 @@ def _run_mean(cascade: Cascade, rank: str) -> Candidates:
             continue
         value = total.expression
         whole = Operation("div", (total.output, Size(rank)))
-        mean = next((each for each in cascade.einsums if each.expression == whole), None)
+        mean = next((each for each in cascade.einsums if each.expression == whole and not each.where), None)
         centred = next(
             (
                 each
@@ -232,7 +233,7 @@ def _why(cascade: Cascade, rank: str, barrier: Barrier) -> str:
     """Why no rule takes a barrier away."""
     einsum = cascade[barrier.einsum]
     if _is_filtered(cascade, rank):
-        return "a filter leaves points of the rank out, and a running value would stop at the first of them"
+        return "a filter leaves points out, which no rule carries over to a running value"
     leaving = _leaves_as(cascade, einsum, variable_of(rank))
     if leaving is not None:
         return f"{leaving} leaves with every {variable_of(rank)}, so it waits for values made of all of them"
@@ -254,9 +255,8 @@ def _leaves_as(cascade: Cascade, einsum: Einsum, variable: str) -> str | None:
 
 
 def _is_filtered(cascade: Cascade, rank: str) -> bool:
-    """Whether a filter leaves points of a rank out."""
-    sides = [side for einsum in cascade.einsums for each in einsum.where for side in (each.left, each.right)]
-    return any(variable_of(rank) in side.variables for side in sides)
+    """Whether an Einsum over a rank has a filter."""
+    return any(einsum.where and variable_of(rank) in einsum.variables for einsum in cascade.einsums)
 
 
 def _factors(
@@ -309,10 +309,16 @@ def _shifted(einsum: Einsum, largest: Einsum) -> Expression | None:
     return None
 
 
-def _is_sum_of(einsum: Einsum, tensors: Collection[str], variable: str) -> bool:
-    """Whether an Einsum sums, over the variable alone, a product with one of some tensors as one factor."""
-    hits = sum(isinstance(factor, Access) and factor.tensor in tensors for factor in _plain_factors(einsum.expression))
-    return einsum.reduction == "sum" and einsum.reduced == (variable,) and hits == 1
+def _is_sum_of(einsum: Einsum, made: Collection[Access], variable: str) -> bool:
+    """Whether an Einsum sums, over the variable alone, a product in which one of some tensors occurs once, as it is
+    made and as a factor: so that what scales the tensor scales the sum."""
+    tensors = {access.tensor for access in made}
+    read = [
+        factor
+        for factor in _plain_factors(einsum.expression)
+        if any(isinstance(node, Access) and node.tensor in tensors for node in walk(factor))
+    ]
+    return einsum.reduction == "sum" and einsum.reduced == (variable,) and len(read) == 1 and read[0] in made
 
 
 def _plain_factors(expression: Expression) -> list[Expression]:
