@@ -148,8 +148,7 @@ def verify(workload: str | Workload, **sizes: Any) -> list[Trial]:
         )
     shipped = load_workload(work.name).cascade if work.name in names("workloads") else None
     like = shipped if shipped != work.cascade else None
-    target = work.reference
     try:
-        return verify_cascade(work.cascade, target.output, target.function, target.arguments, shapes, small, like)
+        return verify_cascade(work.cascade, work.reference, shapes, small, like)
     except CascadeError as error:
         raise work.source.error(("einsums",), str(error)) from None

@@ -17,6 +17,18 @@ Named = dict[str, Array]
 
 
 @dataclass(frozen=True)
+class Reference:
+    """What an output must equal: one of `REFERENCES` on some of the inputs."""
+
+    output: str
+    function: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.output} = {self.function}({', '.join(self.arguments)})"
+
+
+@dataclass(frozen=True)
 class ReferenceFunction:
     """A reference, how many inputs it takes, and whether it is defined for positive inputs only."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dse.cascade.cascade import Cascade, rank_of
 from dse.cascade.interpreter import execute
-from dse.cascade.reference import REFERENCES, Array
+from dse.cascade.reference import REFERENCES, Array, Reference
 
 TOLERANCE = 1e-12
 """Largest error accepted, relative to the largest value of the tensor, in float64."""
@@ -42,15 +42,13 @@ class Trial:
 
 def verify_cascade(
     cascade: Cascade,
-    output: str,
-    function: str,
-    arguments: Sequence[str],
+    reference: Reference,
     shapes: Mapping[str, int],
     small: Mapping[str, int],
     like: Cascade | None = None,
     seed: int = 0,
 ) -> list[Trial]:
-    """Run a cascade and compare with reference `function` on `arguments`: on random numbers at `shapes` (by rank), on
+    """Run a cascade and compare with its reference: on random numbers at `shapes` (by rank), on
     adversarial ones at `small` shapes, and on a single element.
 
     `like` is a cascade known to be right; tensors that it shares are compared too, to name the first that differs.
@@ -60,14 +58,14 @@ def verify_cascade(
     trials = []
     for number, (name, sizes) in enumerate(kinds):
         dice = np.random.default_rng((seed, number))
-        positive = REFERENCES[function].positive
+        positive = REFERENCES[reference.function].positive
         inputs = {
             access.tensor: _numbers(
                 name, [sizes[rank_of(index.variables[0])] for index in access.indices], dice, positive
             )
             for access in cascade.inputs
         }
-        trials.append(_compare(cascade, output, function, arguments, sizes, inputs, name, like))
+        trials.append(_compare(cascade, reference, sizes, inputs, name, like))
     return trials
 
 
@@ -86,16 +84,15 @@ def _numbers(kind: str, shape: Sequence[int], dice: np.random.Generator, positiv
 
 def _compare(
     cascade: Cascade,
-    output: str,
-    function: str,
-    arguments: Sequence[str],
+    reference: Reference,
     shapes: Mapping[str, int],
     inputs: Mapping[str, Array],
     kind: str,
     like: Cascade | None,
 ) -> Trial:
+    output = reference.output
     with np.errstate(all="ignore"):
-        expected = REFERENCES[function].compute(shapes, *(inputs[name] for name in arguments))
+        expected = REFERENCES[reference.function].compute(shapes, *(inputs[name] for name in reference.arguments))
     found = execute(cascade, shapes, inputs, only=output)[output]
     result = next(iter(expected.values()))
     error, place = _largest_error(found, result)

@@ -16,24 +16,24 @@ def check_names(workload: Workload, architecture: Architecture, plan: Plan) -> N
     """Check every Einsum, unit, memory, axis, tensor, rank variable and action that a plan names. Raises SpecError."""
     computed = {einsum.name: einsum for einsum in workload.cascade.computed}
     for name, own in plan.einsums.items():
-        _known(plan, name, computed, ("einsums", name), f"Einsum of {workload.name}")
-        _known(plan, own.unit, architecture.units, ("einsums", name, "unit"), "unit")
+        plan.source.check_known(name, computed, ("einsums", name), "Einsum", f"of {workload.name}")
+        plan.source.check_known(own.unit, architecture.units, ("einsums", name, "unit"), "unit")
         _check_einsum(plan, own, computed[name], architecture.units[own.unit])
     for name in computed:
         if name not in plan.einsums:
             raise plan.source.error(("einsums",), f"Einsum {name} of {workload.name} is not mapped")
     variables = {variable for einsum in computed.values() for variable in einsum.variables}
     for memory, tokens in plan.loops.items():
-        _known(plan, memory, architecture.memories, ("loops", memory), "memory")
+        plan.source.check_known(memory, architecture.memories, ("loops", memory), "memory")
         for token in tokens:
-            _known(plan, token.variable, variables, token.key, "rank variable")
+            plan.source.check_known(token.variable, variables, token.key, "rank variable")
     _check_storage(plan, architecture, computed.values())
     for name, what in plan.uncharged.items():
-        _known(plan, name, computed, ("uncharged", name), "Einsum")
+        plan.source.check_known(name, computed, ("uncharged", name), "Einsum")
         unit = architecture.units[plan.einsums[name].unit]
         actions = {action for operation in unit.operations.values() for action in operation.actions}
         for item in what:
-            _known(plan, item, {*architecture.memories, *actions}, ("uncharged", name), "memory or action")
+            plan.source.check_known(item, {*architecture.memories, *actions}, ("uncharged", name), "memory or action")
     _check_phases(plan, architecture, computed)
     _check_expressions(
         plan, {*architecture.parameters, *workload.parameters, *workload.ranks, *plan.parameters}, computed
@@ -45,17 +45,21 @@ def _check_einsum(plan: Plan, own: EinsumPlan, einsum: Einsum, unit: UnitSpec) -
     tensors = {access.tensor for access in (einsum.output, *einsum.inputs)}
     for section, memories in (("loops", list(own.loops)), ("keep", list(own.keep))):
         for memory in memories:
-            _known(plan, memory, unit.memories, (*key, section, memory), f"memory on the path of {unit.name}")
+            plan.source.check_known(
+                memory, unit.memories, (*key, section, memory), "memory", f"on the path of {unit.name}"
+            )
     for memory, kept in own.keep.items():
         for number, tensor in enumerate(kept):
-            _known(plan, tensor, tensors, (*key, "keep", memory, number), f"tensor of {own.name}")
+            plan.source.check_known(tensor, tensors, (*key, "keep", memory, number), "tensor", f"of {own.name}")
     for axis in own.spatial:
-        _known(plan, axis, unit.axes, (*key, "spatial", axis), f"axis of {unit.name}")
+        plan.source.check_known(axis, unit.axes, (*key, "spatial", axis), "axis", f"of {unit.name}")
     for tokens in (*own.loops.values(), *own.spatial.values()):
         for token in tokens:
-            _known(plan, token.variable, einsum.variables, token.key, f"rank variable of {own.name}")
+            plan.source.check_known(token.variable, einsum.variables, token.key, "rank variable", f"of {own.name}")
     for variable in own.accumulate_over:
-        _known(plan, variable, einsum.output.variables, (*key, "accumulate_over"), f"rank variable of {einsum.output}")
+        plan.source.check_known(
+            variable, einsum.output.variables, (*key, "accumulate_over"), "rank variable", f"of {einsum.output}"
+        )
 
 
 def _check_storage(plan: Plan, architecture: Architecture, einsums: Iterable[Einsum]) -> None:
@@ -63,24 +67,26 @@ def _check_storage(plan: Plan, architecture: Architecture, einsums: Iterable[Ein
     bounded = [name for name, memory in architecture.memories.items() if {"capacity", "depth"} & set(memory.attributes)]
     outermost = {unit.memories[0] for unit in architecture.units.values()}
     for memory in plan.capacity:
-        _known(plan, memory, bounded, ("capacity", memory), "memory with a capacity")
+        plan.source.check_known(memory, bounded, ("capacity", memory), "memory", "with a capacity")
     for number, memory in enumerate(plan.unchecked):
-        _known(plan, memory, architecture.memories, ("unchecked", number), "memory")
+        plan.source.check_known(memory, architecture.memories, ("unchecked", number), "memory")
     for number, group in enumerate(plan.share_space):
         for tensor in group:
-            _known(plan, tensor, tensors, ("share_space", number), "tensor")
+            plan.source.check_known(tensor, tensors, ("share_space", number), "tensor")
     for spill in plan.spills:
         inner = [memory for memory in bounded if memory not in outermost]
-        _known(plan, spill.memory, inner, (*spill.key, "memory"), "memory with a capacity and one outside it")
+        plan.source.check_known(
+            spill.memory, inner, (*spill.key, "memory"), "memory", "with a capacity and one outside it"
+        )
         for tensor in spill.tensors:
-            _known(plan, tensor, tensors, (*spill.key, "tensors"), "tensor")
+            plan.source.check_known(tensor, tensors, (*spill.key, "tensors"), "tensor")
     for value in plan.parameters.values():
         if isinstance(value, LargestDivisor):
-            _known(plan, value.fits, bounded, (*value.key, "fits"), "memory with a capacity")
+            plan.source.check_known(value.fits, bounded, (*value.key, "fits"), "memory", "with a capacity")
         elif isinstance(value, Overflow):
-            _known(plan, value.of, bounded, (*value.key, "overflow_of"), "memory with a capacity")
+            plan.source.check_known(value.of, bounded, (*value.key, "overflow_of"), "memory", "with a capacity")
     for name in plan.hardware:
-        _known(plan, name, architecture.parameters, ("set", name), f"parameter of {architecture.name}")
+        plan.source.check_known(name, architecture.parameters, ("set", name), "parameter", f"of {architecture.name}")
 
 
 def _check_phases(plan: Plan, architecture: Architecture, computed: Iterable[str]) -> None:
@@ -89,9 +95,9 @@ def _check_phases(plan: Plan, architecture: Architecture, computed: Iterable[str
         for step in phase.steps:
             for unit, names in step.work.items():
                 key: Key = (*step.key, unit)
-                _known(plan, unit, [*architecture.units, "stall"], key, "unit")
+                plan.source.check_known(unit, [*architecture.units, "stall"], key, "unit")
                 for name in names:
-                    _known(plan, name, plan.einsums, key, "Einsum")
+                    plan.source.check_known(name, plan.einsums, key, "Einsum")
                     if name in seen:
                         raise plan.source.error(key, f"{name} is scheduled twice")
                     if plan.einsums[name].unit != unit:
@@ -113,9 +119,3 @@ def _check_expressions(plan: Plan, names: set[str], computed: Iterable[str]) -> 
             raise located.source.error(
                 located.key, f"unknown parameter {name!r} in {located.expression.text!r}; {allowed(name, known)}"
             )
-
-
-def _known(plan: Plan, name: str, names: Iterable[str], key: Key, what: str) -> None:
-    known = list(names)
-    if name not in known:
-        raise plan.source.error(key, f"unknown {what}: {name!r}; {allowed(name, known)}")

@@ -50,6 +50,12 @@ class Source:
         """A SpecError that points to a key."""
         return SpecError(f"{self.place(key)}: {message}")
 
+    def check_known(self, name: str, names: Iterable[str], key: Key, what: str, where: str = "") -> None:
+        """Refuse a name that is not among `names`, e.g. an "axis" (`what`) "of 2d" (`where`). Raises SpecError."""
+        known = list(names)
+        if name not in known:
+            raise self.error(key, f"unknown {what} {name!r}{where and ' '}{where}; {allowed(name, known)}")
+
 
 def allowed(found: object, names: Iterable[str]) -> str:
     """`did you mean ...? allowed: ...` for a name that is not among `names`."""

@@ -21,9 +21,12 @@ from dse.specs.workload import Workload
 
 MODEL_AXIS = "model"
 
+TOTALS = ("latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s")
+"""Columns of the results that every design has."""
+
 RESERVED = (
-    "design", "accounting", "workload", "latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s",
-    "einsum", "unit", "cycles", "utilization", "point", "feasible", "speedup", "energy",
+    *TOTALS, "design", "accounting", "workload", "einsum", "unit", "cycles", "utilization", "point", "feasible",
+    "speedup", "energy",
 )  # fmt: skip
 """Columns of the results, which no axis may be called like."""
 
@@ -39,7 +42,7 @@ class _Design(SpecModel):
     colour: str | None = Field(default=None, pattern=r"^#[0-9A-Fa-f]{6}$")
 
 
-class _Reference(SpecModel):
+class _PublishedMean(SpecModel):
     design: str
     baseline: str
     speedup: float = Field(gt=0, allow_inf_nan=False)
@@ -63,7 +66,7 @@ class _File(SpecModel):
     designs: dict[str, _Design]
     accounting: list[str] | dict[str, dict[str, bool]] = ["corrected"]
     baselines: list[str] = []
-    reference: list[_Reference] = []
+    reference: list[_PublishedMean] = []
     figures: list[_Figure] = []
 
 
@@ -106,7 +109,7 @@ class Design:
 
 
 @dataclass(frozen=True)
-class Reference:
+class PublishedMean:
     """A published mean to print beside ours."""
 
     design: str
@@ -139,7 +142,7 @@ class Study:
     designs: Mapping[str, Design]
     accounting: Mapping[str, Mapping[str, bool] | None]
     baselines: Sequence[str]
-    reference: Sequence[Reference]
+    reference: Sequence[PublishedMean]
     figures: Sequence[Figure]
     data: Mapping[str, Any]
     source: Source = field(repr=False)
@@ -161,12 +164,12 @@ def load_study_file(path: Path) -> Study:
             )
             designs[name] = replace(designs[name], choices=table)
     for number, baseline in enumerate(file.baselines):
-        _known(baseline, designs, source, ("baselines", number), "design")
+        source.check_known(baseline, designs, ("baselines", number), "design")
     references = []
     for number, entry in enumerate(file.reference):
-        _known(entry.design, designs, source, ("reference", number, "design"), "design")
-        _known(entry.baseline, file.baselines, source, ("reference", number, "baseline"), "baseline")
-        references.append(Reference(**entry.model_dump()))
+        source.check_known(entry.design, designs, ("reference", number, "design"), "design")
+        source.check_known(entry.baseline, file.baselines, ("reference", number, "baseline"), "baseline")
+        references.append(PublishedMean(**entry.model_dump()))
     figures = [_figure(entry, number, file, designs, source) for number, entry in enumerate(file.figures)]
     accounting: dict[str, Mapping[str, bool] | None]
     accounting = dict.fromkeys(file.accounting) if isinstance(file.accounting, list) else dict(file.accounting)
@@ -194,7 +197,7 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
         "mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path)
     )
     for option in written.options:
-        _known(option, mapping.options, source, (*key, "options", option), "option")
+        source.check_known(option, mapping.options, (*key, "options", option), "option")
     at("options", lambda: mapping.plan(written.options))
     parameters = {
         label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()
@@ -203,7 +206,7 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
     design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters, label, colour)
     dimensions = design.parameter_dimensions
     for label, located in parameters.items():
-        _known(label, dimensions, source, (*key, "parameters", label), "parameter")
+        source.check_known(label, dimensions, (*key, "parameters", label), "parameter")
         located.quantity({}, dimensions[label])
     return design
 
@@ -260,12 +263,12 @@ def _axis(
         raise source.error(key, f"{axis}: the range is empty; give at least one value")
     if axis == MODEL_AXIS:
         for number, value in enumerate(values):
-            _known(str(value), models, source, (*key, number), "model")
+            source.check_known(str(value), models, (*key, number), "model")
             if value in values[:number]:
                 raise source.error((*key, number), f"{axis}: {value!r} stands in the range twice")
         return tuple(str(value) for value in values)
     dimensions = {name: each for design in designs.values() for name, each in design.parameter_dimensions.items()}
-    _known(axis, dimensions, source, key, "parameter")
+    source.check_known(axis, dimensions, key, "parameter")
     if axis in RESERVED:
         raise source.error(key, f"{axis} names a column of the results; give the parameter another name")
     for name, design in designs.items():
@@ -286,20 +289,13 @@ def _axis(
 def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Design], source: Source) -> Figure:
     key: Key = ("figures", number)
     units = {unit for design in designs.values() for unit in design.architecture.units}
-    columns = {f"{kind}_{unit}" for unit in units for kind in ("util", "cycles")} | {
-        "latency_s",
-        "energy_pj",
-        "dram_bytes",
-        "area_um2",
-        "compute_s",
-        "memory_s",
-    }
+    columns = {*TOTALS, *(f"{kind}_{unit}" for unit in units for kind in ("util", "cycles"))}
     relative = {"speedup", "energy"}
     if entry.value in relative and entry.baseline is None:
         raise source.error(key, f"{entry.name}: {entry.value} is relative; name its baseline")
-    _known(entry.value, columns | relative, source, (*key, "value"), "value")
+    source.check_known(entry.value, columns | relative, (*key, "value"), "value")
     if entry.baseline is not None:
-        _known(entry.baseline, designs, source, (*key, "baseline"), "design")
+        source.check_known(entry.baseline, designs, (*key, "baseline"), "design")
         if len(designs) == 1:
             raise source.error(
                 (*key, "baseline"), f"{entry.name}: there is no other design to compare with {entry.baseline}"
@@ -310,10 +306,9 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
             f"{entry.name}: by einsum, a figure shows the utilization of a unit, e.g. util_2d; found {entry.value!r}",
         )
     if entry.model is not None:
-        _known(
+        source.check_known(
             entry.model,
             [str(value) for value in file.sweep.get(MODEL_AXIS, [])],
-            source,
             (*key, "model"),
             "model of the sweep",
         )
@@ -325,13 +320,8 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
             key, f"{entry.name}: a figure of bars takes model and one other axis, the sweep has {', '.join(file.sweep)}"
         )
     if entry.accounting is not None:
-        _known(entry.accounting, file.accounting, source, (*key, "accounting"), "accounting")
+        source.check_known(entry.accounting, file.accounting, (*key, "accounting"), "accounting")
     return Figure(**entry.model_dump())
-
-
-def _known(name: str, names: Any, source: Source, key: Key, what: str) -> None:
-    if name not in names:
-        raise source.error(key, f"unknown {what} {name!r}; {allowed(name, names)}")
 
 
 def load_study(name: str) -> Study:

@@ -15,7 +15,7 @@ from dse.cascade.cascade import Cascade, check_einsum, check_iterations, rank_of
 from dse.cascade.einsum import Einsum
 from dse.cascade.parser import CascadeError, parse_access, parse_einsum
 from dse.cascade.passes import check_ends
-from dse.cascade.reference import REFERENCES
+from dse.cascade.reference import REFERENCES, Reference
 from dse.specs.parameters import Located, locate, resolve
 from dse.specs.quantity import COUNT, INFORMATION, Quantity
 from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
@@ -39,18 +39,6 @@ class _File(SpecModel):
     inputs: list[str]
     initial: list[str] = []
     einsums: list[str]
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What an output must equal: a function of `dse.cascade.reference` on some of the inputs."""
-
-    output: str
-    function: str
-    arguments: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.output} = {self.function}({', '.join(self.arguments)})"
 
 
 @dataclass(frozen=True)
@@ -137,8 +125,7 @@ def _reference(text: str, cascade: Cascade, source: Source) -> Reference:
         raise source.error(key, f"reference: expected OUTPUT = function(INPUT, ...), found {text!r:.60}")
     output, function = match["output"], match["function"]
     arguments = tuple(name.strip() for name in match["arguments"].split(","))
-    if function not in REFERENCES:
-        raise source.error(key, f"unknown reference {function!r}; {allowed(function, REFERENCES)}")
+    source.check_known(function, REFERENCES, key, "reference")
     made, given = {einsum.name for einsum in cascade.einsums}, {access.tensor for access in cascade.inputs}
     if output not in made:
         raise source.error(key, f"reference: no Einsum makes {output!r}; {allowed(output, made)}")
@@ -160,8 +147,7 @@ def _check_names(file: _File, source: Source) -> None:
         if not PARAMETER_NAME.match(name) or name in file.ranks:
             raise source.error(("parameters", name), f"parameter {name!r}: letters, digits and _, and no rank's name")
     for rank, parts in file.partition.items():
-        if rank not in file.ranks:
-            raise source.error(("partition", rank), f"unknown rank {rank!r}; {allowed(rank, file.ranks)}")
+        source.check_known(rank, file.ranks, ("partition", rank), "rank")
         for part in parts:
             if not RANK_NAME.match(part) or part in file.ranks:
                 raise source.error(

@@ -162,10 +162,10 @@ def test_the_largest_factor_is_found_beyond_a_plateau(write_spec: Write) -> None
     ("changes", "message"),
     [
         ({"capacity": {"GLB": "1 GiB"}}, "GLB has 65,536 B, found '1 GiB'"),
-        ({"capacity": {"DRAM": "1 GiB"}}, "unknown memory with a capacity: 'DRAM'; allowed: GLB, RF"),
+        ({"capacity": {"DRAM": "1 GiB"}}, "unknown memory 'DRAM' with a capacity; allowed: GLB, RF"),
         ({"spill": [{"memory": "GLB", "share": -3, "tensors": ["A"]}]}, "share is from 0 to 1, found -3"),
-        ({"spill": [{"memory": "DRAM", "share": 0.5, "tensors": ["A"]}]}, "unknown memory with a capacity and one outside it: 'DRAM'; allowed: GLB, RF"),
-        ({"parameters": {"T": {"largest_divisor_of": "M / 16", "fits": "DRAM"}}}, "unknown memory with a capacity: 'DRAM'"),
+        ({"spill": [{"memory": "DRAM", "share": 0.5, "tensors": ["A"]}]}, "unknown memory 'DRAM' with a capacity and one outside it; allowed: GLB, RF"),
+        ({"parameters": {"T": {"largest_divisor_of": "M / 16", "fits": "DRAM"}}}, "unknown memory 'DRAM' with a capacity"),
         ({"phases": [{"steps": [{"array": ["Z"]}, {"stall": "-Z"}]}]}, "stall is 0 or more, found -"),
         ({"parameters": {"T": "X / 16"}}, "unknown parameter 'X' in 'X / 16'"),
         ({"phases": [{"steps": [{"array": ["Z"]}, {"stall": "Y"}]}]}, "unknown parameter 'Y' in 'Y'; "),
