@@ -9,6 +9,9 @@ import pandas as pd
 import pytest
 import yaml
 
+from dse.specs.study import load_study
+from dse.studies.run import StudyResult, run_study
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -34,3 +37,9 @@ def write_spec(tmp_path: Path) -> Callable[[str, object], Path]:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def attention() -> StudyResult:
+    """The attention study, priced once."""
+    return run_study(load_study("fusemax_attention"))

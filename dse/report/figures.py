@@ -105,7 +105,6 @@ def _draw_bars(panel: Any, centres: Any, heights: Any, width: float, bottoms: An
     bars = PolyCollection(list(boxes), facecolors=colour, edgecolors="white", linewidths=0.3, label=label)
     panel.add_collection(bars)
     panel.autoscale_view()
-    panel.set_ylim(bottom=0)
 
 
 def _counted(result: StudyResult, figure: Figure, frame: pd.DataFrame) -> pd.DataFrame:
@@ -137,6 +136,7 @@ def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Drawi
 
 def _finish(drawing: Drawing, axes: Any, result: StudyResult, figure: Figure) -> None:
     """Labels on the outer panels, one legend for all below, and a title that names the accounting."""
+    axes[0, 0].set_ylim(bottom=0)  # of all panels, and only now: a limit that is set stops the scale from growing
     for panel in axes[:, 0]:
         panel.set_ylabel(_value_label(result, figure))
     for panel in axes[-1]:
