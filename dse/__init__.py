@@ -8,6 +8,7 @@
     dse.load_architecture("chip.yaml")  # on what
     dse.load_mapping("chip.mapping.yaml")  # how
     dse.evaluate("chip.yaml", "mine.yaml", mapping="chip.mapping.yaml", seq_len="64K")  # what it costs -> Result
+    dse.map_workload("chip.yaml", "mine.yaml")  # the best how, with proof
     dse.run_study("sweep.yaml")  # a sweep -> DataFrame
 
 Shipped specs go by name instead of path: `dse list` shows them.
@@ -18,7 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dse.api import analyze_passes, evaluate, reduce_passes, run_study, verify
+    from dse.api import analyze_passes, evaluate, map_bound, map_front, map_workload, reduce_passes, run_study, verify
     from dse.model.result import Result
     from dse.specs.library import load_architecture, load_mapping, load_workload
     from dse.specs.source import SpecError
@@ -33,6 +34,9 @@ __all__ = [
     "load_mapping",
     "load_study",
     "load_workload",
+    "map_bound",
+    "map_front",
+    "map_workload",
     "reduce_passes",
     "run_study",
     "verify",

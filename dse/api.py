@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dse.cascade.interpreter import largest_array
 from dse.cascade.parser import CascadeError
@@ -14,10 +16,23 @@ from dse.cascade.verify import Trial, verify_cascade
 from dse.model.accounting import PRESETS, Accounting
 from dse.model.evaluate import evaluate as _evaluate
 from dse.model.result import Result
-from dse.specs.architecture import Architecture
-from dse.specs.library import default_mapping, load_architecture, load_mapping, load_models, load_workload, names
+from dse.specs.architecture import Architecture, Hardware
+from dse.search.mapper import METRICS, OBJECTIVES, Found
+from dse.search.workload import WorkloadMap, search_bounds, search_fronts
+from dse.search.workload import map_workload as search_mappings
+from dse.specs.library import (
+    default_mapping,
+    default_mapspace,
+    load_architecture,
+    load_mapping,
+    load_mapspace,
+    load_models,
+    load_workload,
+    names,
+)
 from dse.specs.mapping import Mapping as MappingSpec
-from dse.specs.quantity import Quantity, QuantityError, number
+from dse.specs.mapspace import FREE, MapspaceSpec
+from dse.specs.quantity import COUNT, DIMENSION_NAMES, Quantity, QuantityError, number
 from dse.specs.sizes import shapes_to_run
 from dse.specs.source import SpecError, allowed
 from dse.specs.study import load_study
@@ -72,6 +87,112 @@ def evaluate(
         except QuantityError as error:
             raise SpecError(f"{name}: {error}") from None
     return _evaluate(arch, work, plan, given, choices, accounting)
+
+
+def map_workload(
+    architecture: str | Architecture,
+    workload: str | Workload,
+    *,
+    objective: str = "energy",
+    mapspace: str | MapspaceSpec | None = None,
+    model: str | None = None,
+    jobs: int = 1,
+    progress: Callable[[str, float], None] = lambda name, share: None,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> WorkloadMap:
+    """The mapping of least `objective` (energy, latency, edp or dram) of each Einsum, proven.
+
+    Ties are broken by energy, then latency, then capacity used. `mapspace` demands things of the mappings: a shipped
+    name, a path, "free" for none; by default the shipped one for the two, if any. Other keywords, and `parameters`, set
+    parameters of the architecture and the workload, and ranks, as in `evaluate`; each is one value.
+
+    Returns a WorkloadMap: `.mapping` (give it to `evaluate`), `.result`, `.to_yaml()`, and for each of `.einsums` its
+    nest and proof. Raises SpecError for wrong input, and where no mapping is valid, with the reason.
+
+    >>> found = map_workload("three_level", "matmul", m=256, n=256, k=256)  # doctest: +SKIP
+    >>> found.result.energy_pj, found.proven  # doctest: +SKIP
+    """
+    if objective not in OBJECTIVES:
+        raise SpecError(f"unknown objective {objective!r}; {allowed(objective, OBJECTIVES)}")
+    job = _mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more})
+    return search_mappings(*job, objective, jobs=jobs, progress=progress)
+
+
+def map_front(
+    architecture: str | Architecture,
+    workload: str | Workload,
+    *,
+    metrics: Sequence[str],
+    mapspace: str | MapspaceSpec | None = None,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Found]:
+    """The Pareto front of each Einsum's mappings over two or three metrics: energy (pJ), latency (s), dram (bytes of
+    traffic), capacity (bytes used of the outermost bounded memory). Arguments as in `map_workload`.
+
+    A point of the front is beaten by no mapping in all of them. Raises SpecError as `map_workload` does.
+    """
+    for metric in metrics:
+        if metric not in METRICS:
+            raise SpecError(f"unknown metric {metric!r}; {allowed(metric, METRICS)}")
+    if not 2 <= len(set(metrics)) == len(metrics) <= 3:
+        raise SpecError(f"a front is over two or three different metrics, found {', '.join(metrics)}")
+    return search_fronts(*_mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more}), metrics)
+
+
+def map_bound(
+    architecture: str | Architecture,
+    workload: str | Workload,
+    *,
+    memory: str,
+    model: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> dict[str, Found]:
+    """Least DRAM traffic of each Einsum over the capacity of `memory`, for any mapping that holds its data there.
+
+    Each point has `costs["capacity"]` and `costs["dram"]` in bytes: with less capacity, no mapping into equal tiles has
+    as little traffic (Huang et al., "Mind the Gap", ISCA 2024, call the curve a ski slope).
+    """
+    work, hardware, _, own = _mapping_job(architecture, workload, FREE.name, model, {**(parameters or {}), **more})
+    return search_bounds(work, hardware, memory, own)
+
+
+def _mapping_job(
+    architecture: str | Architecture,
+    workload: str | Workload,
+    mapspace: str | MapspaceSpec | None,
+    model: str | None,
+    parameters: Mapping[str, Any],
+) -> tuple[Workload, Hardware, MapspaceSpec, dict[str, Quantity]]:
+    """What the mapper is asked: specs loaded, hardware in numbers, and the workload's own parameters. Raises SpecError."""
+    arch = load_architecture(architecture) if isinstance(architecture, str) else architecture
+    work = load_workload(workload) if isinstance(workload, str) else workload
+    chosen = mapspace if mapspace is not None else default_mapspace(arch.name, work.name) or FREE.name
+    spec = chosen if not isinstance(chosen, str) else FREE if chosen == FREE.name else load_mapspace(chosen)
+    parts = [part for split in work.cascade.partition.values() for part in split[1:]]
+    dimensions = {name: value.dimension for name, value in arch.resolve().values.items()}
+    given: dict[str, Quantity] = dict(_model_parameters(model, work))
+    known = [*arch.parameters, *work.parameters, *work.ranks, *parts]
+    for name, value in parameters.items():
+        if name not in known:
+            raise SpecError(f"unknown parameter {name!r} of {arch.name} and {work.name}; {allowed(name, known)}")
+        try:
+            quantity = number(value) if isinstance(value, str) else Quantity(value, dimensions.get(name, COUNT))
+        except QuantityError as error:
+            raise SpecError(f"{name}: {error}") from None
+        if quantity.dimension != dimensions.get(name, COUNT):
+            raise SpecError(f"{name} takes {DIMENSION_NAMES[dimensions.get(name, COUNT)]}")
+        if np.ndim(quantity.value):
+            raise SpecError(f"{name}: the mapper takes one value, found {np.size(quantity.value)}")
+        given[name] = quantity
+    for part in parts:
+        if part not in given:
+            raise SpecError(f"{work.name} is partitioned: give {part} a size, e.g. --set {part}=256")
+    hardware = arch.resolve({name: value for name, value in given.items() if name in arch.parameters})
+    return work, hardware, spec, {name: value for name, value in given.items() if name not in arch.parameters}
 
 
 def run_study(study: str, **overrides: Any) -> pd.DataFrame:

@@ -54,7 +54,7 @@ def main() -> None:
             raise
         code = reported
     if code == interrupted:
-        print("stopped; nothing was half written", file=sys.stderr)
+        print("stopped; what is printed or written above is whole", file=sys.stderr)
     sys.exit(code)
 
 
@@ -158,6 +158,90 @@ def evaluate(
     _print([{"total": name, "value": value} for name, value in totals.items()], form)
     for note in result.notes():
         print(note)
+
+
+@app.command("map")
+def map_(
+    architecture: Annotated[str, typer.Argument(help="A shipped architecture (dse list archs) or a path.")],
+    workload: Annotated[str, typer.Argument(help="A shipped workload (dse list workloads) or a path.")],
+    objective: Annotated[str, typer.Option("--objective", help="energy, latency, edp or dram.")] = "energy",
+    front: Annotated[
+        str | None,
+        typer.Option("--front", metavar="METRIC,METRIC", help="Pareto front of energy, latency, capacity, dram instead."),
+    ] = None,
+    bound: Annotated[
+        str | None,
+        typer.Option("--bound", metavar="MEMORY", help="Least DRAM traffic over what is held from MEMORY inward."),
+    ] = None,
+    mapspace: Annotated[
+        str | None,
+        typer.Option("--mapspace", help="Demands on the mapping: a name, a path, or free; default: those for the two."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Take parameters from a model (dse list models).")
+    ] = None,
+    seq_len: Annotated[str | None, typer.Option("--seq-len", help="Sequence length, e.g. 64K.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter or a rank; repeat for more.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the mapping (dse evaluate --mapping FILE).")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", metavar="FILE", help="With --bound: draw it, as PNG or PDF.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Einsums searched side by side.")] = 1,
+    form: Format = "table",
+) -> None:
+    """Find the best mapping of each Einsum, with proof, and print it as a loop nest."""
+    _check_format(form)
+    from dse.api import map_bound, map_front, map_workload
+    from dse.report.nests import front_rows, level_rows, map_rows, nest_lines, proof_line
+    from dse.specs.source import SpecError
+
+    given = dict(_setting(text) for text in settings or [])
+    if seq_len is not None:
+        given["seq_len"] = seq_len
+    chosen: dict[str, Any] = {"mapspace": mapspace, "model": model, "parameters": given}
+    if figure is not None and bound is None:
+        raise SpecError("--figure draws what --bound MEMORY finds; give both")
+    if front is not None or bound is not None:
+        if output is not None or (front is not None and bound is not None):
+            raise SpecError("--front and --bound each print a table of their own; give one of them, without -o")
+        metrics = tuple(part.strip() for part in (front or "capacity,dram").split(","))
+        if bound is not None:
+            found = map_bound(architecture, workload, memory=bound, model=model, parameters=given)
+        else:
+            found = map_front(architecture, workload, metrics=metrics, **chosen)
+        if figure is not None:
+            from dse.report.figures import draw_bounds
+
+            draw_bounds(found, figure)
+        for name, each in found.items():
+            _print(front_rows(name, each, metrics), form, f"{name}: {proof_line(each.proof)}", digits=6)
+        return
+    with _share(f"{workload} on {architecture}") as progress:
+        best = map_workload(architecture, workload, objective=objective, jobs=jobs, progress=progress, **chosen)
+    if output is not None:
+        from dse.studies.output import whole_file
+
+        with whole_file(output) as scratch:
+            scratch.write_text(best.to_yaml(), encoding="utf-8")
+    if form != "table":
+        _print(map_rows(best), form)
+    else:
+        for each in best.einsums.values():
+            print("\n".join([*nest_lines(each), proof_line(each.found.proof), ""]))
+        _print(level_rows(best.result, list(best.einsums)), form, "Cost by level, in words and actions", digits=7)
+        totals = best.result.totals()
+        print(
+            f"{objective}: {totals['energy_pj']:.10g} pJ, {totals['latency_s']:.7g} s "
+            f"({totals['latency_s'] * best.result.binding.hardware.clock_hz:,.0f} cycles), {totals['dram_bytes']:,.0f} B of DRAM traffic"
+        )
+        if output is not None:
+            print(output)
+    if not best.proven:
+        raise KeyboardInterrupt
 
 
 @app.command()
@@ -376,6 +460,28 @@ def _progress(name: str, steps: int) -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=steps, study=name)
         yield lambda step: bar.update(task, advance=1, description=step)
+
+
+@contextmanager
+def _share(name: str) -> Iterator[Callable[[str, float], None]]:
+    """A bar of the share that is done, with an estimate of the time left; nothing where stderr is a file."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda part, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(name), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1.0)
+        furthest = 0.0
+
+        def advance(part: str, share: float) -> None:
+            nonlocal furthest
+            furthest = max(furthest, share)
+            bar.update(task, completed=furthest, description=part)
+
+        yield advance
 
 
 if __name__ == "__main__":

@@ -151,12 +151,30 @@ def _fp_exp(attributes: Mapping[str, Any], conventions: TableConventions) -> Com
     return Component({"exp": energy}, area, "5 multiply-adds and a multiply: " + multiplier.source)
 
 
+def _relative_memory(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    """A memory of Eyeriss's normalised hierarchy: an access of a word costs so many multiply-adds; no area is given."""
+    kinds = {name.removeprefix("relative_"): cell for name, cell in primitives().items() if name.startswith("relative_")}
+    del kinds["mac"]
+    cell = kinds.get(attributes["type"])
+    if cell is None:
+        raise ComponentError(f"unknown relative memory {attributes['type']!r}; allowed: {', '.join(kinds)}")
+    energy = cell.energy_pj(attributes["width"])
+    return Component({"read": energy, "write": energy}, 0.0, cell.source)
+
+
+def _relative_pe(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    cell = primitives()["relative_mac"]
+    return Component({"mac": cell.energy_pj(attributes["width"])}, 0.0, cell.source)
+
+
 _WIDTH = {"width": True}
 _SRAM = {"capacity": True, "width": True, "banks": False, "ports": False}
 CLASSES: Mapping[str, ComponentClass] = {
     "dram": ComponentClass({"type": True, "width": True}, ("read", "write"), _dram),
     "sram": ComponentClass(_SRAM, ("read", "write"), _sram),
     "register_file": ComponentClass({"depth": True, "width": True}, ("read", "write"), _register_file),
+    "relative_memory": ComponentClass({"type": True, "capacity": True, "width": True}, ("read", "write"), _relative_memory),
+    "relative_pe": ComponentClass(_WIDTH, ("mac",), _relative_pe),
     "fp_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _fp_mac),
     "fp_max": ComponentClass(_WIDTH, ("max",), _fp_max),
     "fp_divider": ComponentClass(_WIDTH, ("divide",), _fp_divider),

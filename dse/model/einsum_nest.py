@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dse.cascade.cascade import is_shifted, rank_of
+from dse.cascade.cascade import Cascade, is_shifted, rank_of
 from dse.cascade.einsum import Access, Einsum
 from dse.cascade.polynomial import Polynomial
 from dse.model.feasibility import Feasibility, indivisible, whole_number
@@ -17,6 +17,7 @@ from dse.specs.architecture import Hardware, UnitSpec, operation_name
 from dse.specs.mapping import EinsumPlan, LoopToken, Plan
 from dse.specs.parameters import Located
 from dse.specs.quantity import COUNT, Quantity
+from dse.specs.source import Key, Source
 from dse.specs.workload import Workload
 
 
@@ -126,7 +127,10 @@ class _Binder:
             operands, tensors = before.operands, before.tensors
         else:
             operands, tensors = self.operands(einsum, own, unit)
-        actions, cycles = self.operation_cost(einsum, unit) if self.feasibility.checked else ({}, 1)
+        actions, cycles = {}, 1
+        if self.feasibility.checked:
+            key: Key = ("einsums", einsum.name, "unit")
+            actions, cycles = operation_cost(einsum, unit, hardware.values, plan.source, key)
         return BoundEinsum(einsum, unit, levels, operands, tensors, actions, cycles)
 
     def check_fanouts(self, own: EinsumPlan, unit: UnitSpec, bounds: Mapping[int, Any]) -> None:
@@ -199,8 +203,8 @@ class _Binder:
     ) -> tuple[tuple[Operand, ...], Mapping[str, str]]:
         operands: list[Operand] = []
         tensors: dict[str, str] = {}
-        for access, is_output in [*((access, False) for access in einsum.inputs), (einsum.output, True)]:
-            name = self.operand_name(access, tensors)
+        for name, access in operand_names(einsum, self.job.workload.cascade).items():
+            is_output = access is einsum.output
             keeps = tuple(
                 access.tensor in own.keep.get(memory, (access.tensor,) if memory == unit.memories[-1] else ())
                 for memory in unit.memories
@@ -217,13 +221,6 @@ class _Binder:
             tensors[name] = access.tensor
         return tuple(operands), tensors
 
-    def operand_name(self, access: Access, taken: Mapping[str, str]) -> str:
-        """The tensor, with the index that an iteration is about to make (`RM[m1+1]`), or all of it to tell two apart."""
-        name = access.tensor
-        if is_shifted(access, self.job.workload.cascade.iterative):
-            name += f"[{next(str(index) for index in access.indices if index.offset)}]"
-        return str(access) if name in taken else name
-
     def check_keeps(self, einsum: str, tensor: str, keeps: Sequence[bool], unit: UnitSpec) -> None:
         key = ("einsums", einsum, "keep")
         if not any(keeps):
@@ -235,25 +232,41 @@ class _Binder:
                 key, f"{einsum}: {tensor} enters or leaves {self.job.workload.name}, so {unit.memories[0]} must keep it"
             )
 
-    def operation_cost(self, einsum: Einsum, unit: UnitSpec) -> tuple[dict[str, Any], Any]:
-        """Component actions and cycles of an operation: the unit's entry for all its operators, else for each in turn."""
-        operators = einsum.operators
-        parts = [operators] if operators in unit.operations else [(operator,) for operator in operators]
-        values = self.job.hardware.values
-        actions: dict[str, Any] = {}
-        cycles: Any = 0
-        for part in parts:
-            cost = unit.operations.get(part)
-            if cost is None:
-                known = ", ".join(operation_name(operation) for operation in unit.operations)
-                raise self.job.plan.source.error(
-                    ("einsums", einsum.name, "unit"),
-                    f"{unit.name} has no op {operation_name(operators)!r}, which {einsum.name} needs; it has {known}",
-                )
-            for action, count in cost.actions.items():
-                actions[action] = actions.get(action, 0) + count.positive(values, COUNT)
-            cycles = cycles + (1 if cost.cycles is None else cost.cycles.positive(values, COUNT))
-        return actions, cycles
+
+def operation_cost(
+    einsum: Einsum, unit: UnitSpec, values: Mapping[str, Quantity], source: Source, key: Key
+) -> tuple[dict[str, Any], Any]:
+    """Component actions and cycles of an operation: the unit's entry for all its operators, else for each in turn.
+
+    Raises SpecError, at `key`, where the unit has none.
+    """
+    operators = einsum.operators
+    parts = [operators] if operators in unit.operations else [(operator,) for operator in operators]
+    actions: dict[str, Any] = {}
+    cycles: Any = 0
+    for part in parts:
+        cost = unit.operations.get(part)
+        if cost is None:
+            known = ", ".join(operation_name(operation) for operation in unit.operations)
+            raise source.error(
+                key, f"{unit.name} has no op {operation_name(operators)!r}, which {einsum.name} needs; it has {known}"
+            )
+        for action, count in cost.actions.items():
+            actions[action] = actions.get(action, 0) + count.positive(values, COUNT)
+        cycles = cycles + (1 if cost.cycles is None else cost.cycles.positive(values, COUNT))
+    return actions, cycles
+
+
+def operand_names(einsum: Einsum, cascade: Cascade) -> dict[str, Access]:
+    """The operands of an Einsum by name, its output last: the tensor, with the index that an iteration is about to make
+    (`RM[m1+1]`), or all of it to tell two apart."""
+    names: dict[str, Access] = {}
+    for access in (*einsum.inputs, einsum.output):
+        name = access.tensor
+        if is_shifted(access, cascade.iterative):
+            name += f"[{next(str(index) for index in access.indices if index.offset)}]"
+        names[str(access) if name in names else name] = access
+    return names
 
 
 def _scales(einsum: Einsum) -> list[Polynomial]:

@@ -123,7 +123,7 @@ def count_accesses(
         arriving: Count = 0
         for depth, child in zip(kept, [*kept[1:], len(levels)], strict=True):
             sent = _deliveries(levels, operand, child, inside[child], tiles[child])
-            taken = sent * product(_receivers(levels[at], operand, inside[at + 1]) for at in range(depth, child))
+            taken = sent * product(receivers(levels[at], operand, inside[at + 1]) for at in range(depth, child))
             if operand.is_output:
                 reads, updates = taken - distinct[depth], taken
                 fills = 0 if depth == kept[0] else arriving - distinct[depth]
@@ -316,7 +316,7 @@ def _positive_part(value: Count) -> Count:
     return max(0, value) if isinstance(value, int) else np.maximum(0, value)
 
 
-def _receivers(level: Level, operand: Operand, strides: Mapping[str, Count]) -> Count:
+def receivers(level: Level, operand: Operand, strides: Mapping[str, Count]) -> Count:
     """Different tiles among the children of one instance: children that hold the same tile are one access."""
     if not level.spatial:
         return 1

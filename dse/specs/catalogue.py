@@ -7,7 +7,7 @@ import re
 from dse.specs.library import MODELS_FILE, find, library_folder, load_models, names
 from dse.specs.source import SpecError, allowed, read_yaml
 
-KINDS = ("archs", "mappings", "workloads", "studies", "models")
+KINDS = ("archs", "mappings", "mapspaces", "workloads", "studies", "models")
 
 
 def catalogue(kind: str | None = None) -> list[dict[str, str]]:

@@ -9,15 +9,17 @@ from typing import Any, TypeVar
 
 from dse.specs.architecture import Architecture, load_architecture_file
 from dse.specs.mapping import Mapping, load_mapping_file
+from dse.specs.mapspace import MapspaceSpec, load_mapspace_file
 from dse.specs.parameters import Located, locate
 from dse.specs.source import SpecError, allowed, read_yaml, show_path
 from dse.specs.workload import Workload, load_workload_file
 
 Spec = TypeVar("Spec")
 
-MAPPING_SUFFIX = ".mapping.yaml"
+SUFFIXES = {"mappings": ".mapping.yaml", "mapspaces": ".mapspace.yaml"}
+"""Endings of the kinds that stand beside architectures."""
 MODELS_FILE = "models.yaml"
-FOLDERS = {"archs": "arch_specs", "mappings": "arch_specs", "workloads": "workloads", "studies": "studies"}
+FOLDERS = {"archs": "arch_specs", "mappings": "arch_specs", "mapspaces": "arch_specs", "workloads": "workloads", "studies": "studies"}
 
 
 def library_folder(kind: str) -> Path:
@@ -28,11 +30,12 @@ def library_folder(kind: str) -> Path:
 
 
 def names(kind: str) -> list[str]:
-    """Names of the shipped specs of a kind: archs, mappings, workloads or studies."""
+    """Names of the shipped specs of a kind: archs, mappings, mapspaces, workloads or studies."""
     paths = sorted(library_folder(kind).glob("*.yaml"))
-    if kind == "mappings":
-        return [path.name.removesuffix(MAPPING_SUFFIX) for path in paths if path.name.endswith(MAPPING_SUFFIX)]
-    return [path.stem for path in paths if not path.name.endswith(MAPPING_SUFFIX) and path.name != MODELS_FILE]
+    if kind in SUFFIXES:
+        suffix = SUFFIXES[kind]
+        return [path.name.removesuffix(suffix) for path in paths if path.name.endswith(suffix)]
+    return [path.stem for path in paths if "." not in path.stem and path.name != MODELS_FILE]
 
 
 def find(kind: str, name: str, beside: Path | None = None) -> Path:
@@ -40,7 +43,7 @@ def find(kind: str, name: str, beside: Path | None = None) -> Path:
 
     Raises LookupError with what is allowed.
     """
-    suffix = MAPPING_SUFFIX if kind == "mappings" else ".yaml"
+    suffix = SUFFIXES.get(kind, ".yaml")
     here = beside.parent if beside else Path.cwd()
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = here / name
@@ -51,7 +54,7 @@ def find(kind: str, name: str, beside: Path | None = None) -> Path:
         path = folder / f"{name}{suffix}"
         if not name.startswith(".") and _is_file(path):
             return path
-    singular = {"archs": "architecture", "mappings": "mapping", "workloads": "workload", "studies": "study"}[kind]
+    singular = {"archs": "architecture", "studies": "study"}.get(kind, kind[:-1])
     raise LookupError(f"unknown {singular} {name!r}; {allowed(name, names(kind))}, or a path to a YAML file")
 
 
@@ -84,6 +87,11 @@ def load_mapping(name: str, beside: Path | None = None) -> Mapping:
     return _loaded(_load_mapping, _find("mappings", name, beside))
 
 
+def load_mapspace(name: str, beside: Path | None = None) -> MapspaceSpec:
+    """Demands on mappings by name or path. Raises SpecError."""
+    return _loaded(load_mapspace_file, _find("mapspaces", name, beside))
+
+
 def load_models(beside: Path | None = None) -> dict[str, dict[str, Located]]:
     """The table of models: parameters by model name, from `models.yaml` beside a study or the shipped one."""
     own = beside.parent / MODELS_FILE if beside else None
@@ -111,6 +119,15 @@ def _load_models(path: Path) -> dict[str, dict[str, Located]]:
             raise source.error((name,), f"{name}: a model gives parameters, e.g. {{heads: 12, head_dim: 64}}")
         models[name] = {label: locate(value, source, (name, label)) for label, value in row.items()}
     return models
+
+
+def default_mapspace(architecture: str, workload: str) -> str | None:
+    """The shipped demands on mappings of a workload to an architecture, where there are some."""
+    for name in names("mapspaces"):
+        spec = load_mapspace(name)
+        if spec.architecture == architecture and spec.workload == workload:
+            return name
+    return None
 
 
 def default_mapping(architecture: str, workload: str) -> str:

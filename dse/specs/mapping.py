@@ -230,6 +230,14 @@ def load_mapping_file(path: Path, find: Callable[[str, Path], Path]) -> Mapping:
     return _load(path, find, ())
 
 
+def mapping_from(data: Dict[str, Any], shown: str) -> Mapping:
+    """A mapping from what a file of it would say; `shown` stands for the file in errors. Raises SpecError."""
+    source = Source(shown)
+    file = validate(_File, dict(data), source)
+    own = {key: value for key, value in data.items() if key in _Patch.model_fields}
+    return Mapping(file.name, file.about, file.architecture, file.workload, own, {}, {}, source)
+
+
 def _load(path: Path, find: Callable[[str, Path], Path], chain: tuple[Path, ...]) -> Mapping:
     data, source = read_yaml(path)
     file = validate(_File, data, source)

@@ -1,0 +1,111 @@
+"""A mapping that was found, as a person reads it: its loop nest, what each level keeps, and why nothing is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dse.model.result import Result
+from dse.search.explain import in_bytes
+from dse.search.mapper import Found, Proof
+from dse.search.mapspace import Mapspace
+from dse.search.workload import EinsumMap, WorkloadMap
+
+INDENT = "  "
+
+
+def nest_lines(each: EinsumMap) -> list[str]:
+    """The loop nest, outermost memory first: tiles kept, then the loops that step through them, then the fan-out."""
+    import numpy as np
+
+    problem, space = each.problem, Mapspace(each.problem)
+    covered = [{rank: 1 for rank in problem.ranks} for _ in problem.levels]
+    inside = dict.fromkeys(problem.ranks, 1)
+    for depth in reversed(range(len(problem.levels))):
+        level = each.best.nest[depth]
+        for rank, factor in (*(loop for loops in level.spatial.values() for loop in loops), *level.temporal):
+            inside[rank] *= factor
+        covered[depth] = dict(inside)
+    lines = [f"{problem.einsum} on {problem.unit}"]
+    depth_of_loops = 0
+    for depth, level in enumerate(each.best.nest):
+        extents = np.array([[covered[depth][rank] for rank in problem.ranks]])
+        tiles = [f"{name} {in_bytes(problem, float(space.held((name,), extents)[0]))}" for name in level.keep]
+        room = problem.levels[depth].capacity
+        held = float(space.held(level.keep, extents)[0])
+        use = "" if room == float("inf") or not tiles else f"  ({in_bytes(problem, held)} of {in_bytes(problem, room)})"
+        lines.append(f"{INDENT * depth_of_loops}{level.memory}: {', '.join(tiles) or 'passed by'}{use}")
+        for rank, factor in level.temporal:
+            depth_of_loops += 1
+            lines.append(f"{INDENT * depth_of_loops}for {rank} in {factor}")
+        across = [
+            f"{axis}: {' x '.join(f'{rank} {factor}' for rank, factor in loops)}"
+            for axis, loops in level.spatial.items()
+            if loops
+        ]
+        if across:
+            depth_of_loops += 1
+            lines.append(f"{INDENT * depth_of_loops}side by side in {'; '.join(across)}")
+    lines.append(f"{INDENT * (depth_of_loops + 1)}compute {problem.einsum}")
+    return lines
+
+
+def proof_line(proof: Proof) -> str:
+    """How large the space was, and what became of it."""
+    cuts = ", ".join(f"{count:,} by {rule}" for rule, count in proof.cut.items() if count)
+    head = "proven" if proof.complete else "NOT proven: stopped before the end"
+    return f"{head}: {proof.size:,} mappings; {proof.priced:,} partial ones priced" + (f"; cut {cuts}" if cuts else "")
+
+
+def level_rows(result: Result, einsums: Sequence[str]) -> list[dict[str, Any]]:
+    """Cost by Einsum and level: elements read and written, and energy; compute on a row of its own."""
+    rows = []
+    for name in einsums:
+        entries = [entry for entry in result.energy if entry.einsum == name]
+        for component in dict.fromkeys(entry.component for entry in entries):
+            own = [entry for entry in entries if entry.component == component]
+            moved = {action: sum(e.elements for e in own if e.action == action) for action in ("read", "write")}
+            is_memory = component in result.binding.hardware.memories
+            rows.append(
+                {
+                    "einsum": name,
+                    "component": component,
+                    "words_read": moved["read"] if is_memory else None,
+                    "words_written": moved["write"] if is_memory else None,
+                    "actions": sum(entry.count for entry in own),
+                    "energy_pj": sum(entry.energy_pj for entry in own),
+                }
+            )
+    return rows
+
+
+def map_rows(found: WorkloadMap) -> list[dict[str, Any]]:
+    """A row per Einsum: what its mapping costs, and the proof in numbers."""
+    rows = []
+    for name, each in found.einsums.items():
+        proof = each.found.proof
+        rows.append(
+            {
+                "einsum": name,
+                "unit": each.problem.unit,
+                "energy_pj": each.best.costs["energy"],
+                "latency_s": each.best.costs["latency"],
+                "buffer_bytes": each.best.costs["capacity"],
+                "proven": proof.complete,
+                "mappings": proof.size,
+                "priced": proof.priced,
+                **{f"cut_by_{rule}": proof.cut.get(rule, 0) for rule in ("capacity", "bound", "dominance", "utilization")},
+            }
+        )
+    return rows
+
+
+METRIC_COLUMNS = {"energy": "energy_pj", "latency": "latency_s", "capacity": "buffer_bytes", "dram": "dram_bytes"}
+
+
+def front_rows(einsum: str, found: Found, metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """A row per point of a Pareto front."""
+    return [
+        {"einsum": einsum, **{METRIC_COLUMNS[metric]: point.costs[metric] for metric in metrics}}
+        for point in found.points
+    ]

@@ -1,0 +1,252 @@
+"""The least energy or DRAM traffic that a partial nest can come to, whatever stands further out.
+
+Of the loops to come at the next level and further out, one stands innermost. Operands that it moves get no reuse from
+any of them, the others at most all the reuse there is; nothing is moved less often than once. What the next level's own
+tiles then cost further out has a least value for every set of extents, which a table holds; a nest can end at no less
+than the least of all entries that its extents divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.search.growth import Growth, waiting_streams
+from dse.search.population import Array, Population
+
+LARGEST_TABLE = 1 << 21
+"""Extents that a table is made for; larger mapspaces do without."""
+
+
+class Bounds:
+    """Lower bounds for one mapspace and one metric, "energy" or "dram"."""
+
+    def __init__(self, growth: Growth, metric: str) -> None:
+        self.growth = growth
+        self.space = growth.space
+        self.problem = growth.problem
+        self.metric = metric
+        self._tables: dict[int, list[Array]] = {}
+
+    @cached_property
+    def grid(self) -> NDArray[np.int64]:
+        """Every combination of extents, in the order of their codes; shape (combinations, ranks)."""
+        shape = [len(own) for own in self.space.divisors]
+        places = np.unravel_index(np.arange(int(np.prod(shape))), shape, order="F")
+        return np.stack([own[place] for own, place in zip(self.space.divisors, places, strict=True)], axis=1)
+
+    @cached_property
+    def tabled(self) -> bool:
+        """Whether tables are made."""
+        return float(np.prod([float(len(own)) for own in self.space.divisors])) <= LARGEST_TABLE
+
+    def least(self, population: Population, next_level: int, *, spread: bool) -> Array:
+        """Least total for each row, where the loops of `next_level` (-1: none) are the next to come; `spread` says that
+        the fan-out below that level stands already."""
+        settled = population.columns["sum", self.metric]
+        if next_level < 0:
+            return settled + sum(self._pending(population, operand) for operand in range(len(self.problem.operands)))
+        codes = self.space.codes(population.extents) if self.tabled else None
+        best: Any = np.inf
+        for number in range(len(self.problem.keep_choices(next_level))):
+            total = self.serving(population, next_level, number, spread=spread)
+            if codes is not None:
+                total = total + self.table(next_level, smallest=True)[number][codes]
+            best = np.minimum(best, total)
+        return best
+
+    def serving(self, population: Population, level: int, number: int, *, spread: bool) -> Array:
+        """Least of what is settled, pending, and to be exchanged with `level`, which keeps the set of that number.
+
+        What that level's own tiles cost further out is not in it.
+        """
+        costs, moving = self._costs(population, level, number, spread=spread), self._moving(population)
+        rows = len(population)
+        growth = self.growth.sizes / population.extents
+        best: Any = np.full(rows, np.inf)
+        for rank in range(growth.shape[1]):
+            total: Any = np.zeros(rows)
+            for operand, (moved, fixed, least) in enumerate(costs):
+                hard = self.space.hard[operand]
+                if operand not in moving or rank in hard:
+                    total = total + moved + fixed
+                elif self.space.soft[operand]:
+                    total = total + least
+                else:
+                    free = [other for other in range(growth.shape[1]) if other not in hard]
+                    total = total + np.maximum(least, moved / growth[:, free].prod(axis=1) + fixed)
+            best = np.minimum(best, np.where(growth[:, rank] > 1, total, np.inf))
+        whole = sum((moved + fixed for moved, fixed, _ in costs), np.zeros(rows))
+        return population.columns["sum", self.metric] + np.where((growth == 1).all(axis=1), whole, best)
+
+    def growing(
+        self, population: Population, rows: NDArray[np.int64], extents: NDArray[np.int64], level: int, number: int
+    ) -> Array:
+        """`serving` for rows of a population that the loops of `level` grow to `extents`.
+
+        Now the loops are known, if not their order. Tiles that slide are loaded no less often than their union has
+        elements; and where the innermost loop moves one of their indices past the tile, no other index slides.
+        """
+        costs, moving = self._costs(population, level, number, spread=True), self._moving(population)
+        bounds = extents / population.extents[rows]
+        loops = bounds > 1
+        shares = [self._shares(population, rows, operand, bounds) for operand in range(len(costs))]
+        taken = [tuple(np.broadcast_to(part, len(population))[rows] for part in cost) for cost in costs]
+        best: Any = np.full(len(rows), np.inf)
+        for rank in range(bounds.shape[1]):
+            if not loops[:, rank].any():
+                continue
+            total: Any = np.zeros(len(rows))
+            for operand, (moved, fixed, least) in enumerate(taken):
+                hard = self.space.hard[operand]
+                if operand not in moving or rank in hard:
+                    total = total + moved + fixed
+                    continue
+                settles = loops[:, sorted(hard)].any(axis=1)
+                share = shares[operand](rank)
+                total = total + np.where(settles, np.maximum(least, moved * share + fixed), least)
+            best = np.minimum(best, np.where(loops[:, rank], total, np.inf))
+        none = ~loops.any(axis=1)
+        if none.any():
+            best = np.where(none, self.serving(population, level, number, spread=True)[rows], best)
+            return best + np.where(none, 0.0, population.columns["sum", self.metric][rows])
+        return best + population.columns["sum", self.metric][rows]
+
+    def _shares(
+        self, population: Population, rows: NDArray[np.int64], operand: int, bounds: Array
+    ) -> Callable[[int], Array]:
+        """By innermost loop, the least share of an operand's moves that a level's loops leave."""
+        hard, soft = self.space.hard[operand], self.space.soft[operand]
+        free = [rank for rank in range(bounds.shape[1]) if rank not in hard | soft]
+        reuse = 1 / bounds[:, free].prod(axis=1)
+        if not soft:
+            return lambda rank: reuse
+        streams = [stream for stream in waiting_streams(population) if stream[0] == operand]
+        if len(streams) != 1:
+            return lambda rank: np.zeros(len(rows))
+        columns, stream = population.columns, streams[0]
+        lengths = [columns["slide", stream, "length", at] for at in range(len(self.space.indices[operand]))]
+        fresh = (columns["slide", stream, "elements"] == np.prod(lengths, axis=0))[rows]
+        strides = population.extents[rows]
+        unions, past = [], {}
+        for length, index in zip(lengths, self.space.indices[operand], strict=True):
+            if len(index) < 2:
+                unions.append(np.ones(len(rows)))
+                continue
+            whole: Any = length[rows].astype(np.float64)
+            union = whole
+            for rank, scale in index:
+                step = abs(scale) * strides[:, rank]
+                union = np.maximum(union, whole + (bounds[:, rank] - 1) * np.minimum(whole, step))
+                past[rank] = ((bounds[:, rank] - 1) * step >= whole) & all(by > 0 for _, by in index)
+            unions.append(union / whole / bounds[:, [rank for rank, _ in index]].prod(axis=1))
+        every = reuse * np.prod(unions, axis=0)
+
+        def share(rank: int) -> Array:
+            if rank not in soft:
+                return np.where(fresh, every, 0.0)
+            own = next(at for at, index in enumerate(self.space.indices[operand]) if rank in dict(index))
+            return np.where(fresh, np.where(past[rank], unions[own], every), 0.0)
+
+        return share
+
+    def _moving(self, population: Population) -> set[int]:
+        return {operand for operand, _ in waiting_streams(population)}
+
+    def _costs(self, population: Population, level: int, number: int, *, spread: bool) -> list[tuple[Any, Any, Any]]:
+        """By operand, what loops to come may make less of its cost, what they do not, and what the two come to at least."""
+        keep = self.problem.keep_choices(level)[number]
+        here = bool(self.problem.levels[level].axes) and not spread
+        outside = any(outer.axes for outer in self.problem.levels[:level])
+        costs = []
+        for operand, spec in enumerate(self.problem.operands):
+            pending = self._pending(population, operand)
+            kept = self.problem.tensors[spec.name] in keep
+            moved, fixed, least = self._exchange(population, operand, level, kept=kept, alone=not (here or outside))
+            if here or (outside and not kept):
+                moved, fixed = least, 0.0
+            costs.append((pending + moved, fixed, least))
+        return costs
+
+    def table(self, level: int, *, smallest: bool) -> list[Array]:
+        """For each set of tensors kept, by code of extents: what a level's tiles cost further out at least.
+
+        `smallest` gives the least over all extents that the code's divide, infinite where none fits the level.
+        """
+        if level not in self._tables:
+            exact = [self._outside(level, keep) for keep in self.problem.keep_choices(level)]
+            self._tables[level] = exact
+            self._tables[~level] = [self._least_of_multiples(values) for values in exact]
+        return self._tables[~level if smallest else level]
+
+    def _outside(self, level: int, keep: tuple[str, ...]) -> Array:
+        """What fresh tiles of a level cost further out, for every combination of extents."""
+        fits = self.space.held(keep, self.grid) <= self.problem.levels[level].capacity
+        if level == 0:
+            return np.where((self.grid == self.growth.sizes).all(axis=1), 0.0, np.inf)
+        found = np.full(len(self.grid), np.inf)
+        rows = self.grid[fits]
+        zero = np.zeros(len(rows))
+        columns = {("sum", "energy"): zero, ("sum", "dram"): zero, ("outputs",): zero}
+        fresh = Population(rows, columns, zero.astype(np.int64), zero.astype(np.int64))
+        repeats = self.growth.points / rows.prod(axis=1, dtype=np.float64)
+        spread = any(outer.axes for outer in self.problem.levels[:level])
+        for operand, spec in enumerate(self.problem.operands):
+            tensor = self.problem.tensors[spec.name]
+            if tensor not in keep or level == self.problem.home(tensor):
+                continue
+            fills = self.space.tile(operand, rows) * repeats
+            _, write = self.growth.price(level, self.metric)
+            columns["open", operand, level] = fills
+            columns["pending", (operand, level), self.metric] = fills * (0.0 if spec.is_output and spread else write)
+            if spec.is_output and not spread:
+                columns["sum", self.metric] = columns["sum", self.metric] - write * self.growth.operand_sizes[operand]
+        found[fits] = self.least(fresh, level - 1, spread=False)
+        return found
+
+    def _least_of_multiples(self, values: Array) -> Array:
+        shape = [len(own) for own in self.space.divisors]
+        table = values.reshape(shape, order="F")
+        for rank, own in enumerate(self.space.divisors):
+            rows = np.moveaxis(table, rank, 0).copy()
+            for place, one in enumerate(own.tolist()):
+                rows[place] = rows[[other for other, two in enumerate(own.tolist()) if two % one == 0]].min(axis=0)
+            table = np.moveaxis(rows, 0, rank)
+        return table.reshape(-1, order="F")
+
+    def _pending(self, population: Population, operand: int) -> Any:
+        return sum(
+            (
+                column
+                for name, column in population.columns.items()
+                if name[0] == "pending" and name[1][0] == operand and name[2:] == (self.metric,)
+            ),
+            np.zeros(len(population)),
+        )
+
+    def _exchange(
+        self, population: Population, operand: int, level: int, *, kept: bool, alone: bool
+    ) -> tuple[Any, Any, Any]:
+        """What an operand's child costs at its parent: what loops to come may make less, what they do not, and what the
+        two come to at least.
+
+        The parent is `level`, or some level further out where that one does not keep the operand; what the parent's own
+        tile costs is not in it. `alone` says that no fan-out is to come, so that an output's first updates, which read
+        nothing, are as many as its elements.
+        """
+        opened = [column for name, column in population.columns.items() if name[:2] == ("open", operand)]
+        if not opened:
+            return 0.0, 0.0, 0.0
+        spec, size = self.problem.operands[operand], self.growth.operand_sizes[operand]
+        home = self.problem.home(self.problem.tensors[spec.name])
+        choices = []
+        for depth in [level] if kept else range(home, level):
+            read, write = self.growth.price(depth, self.metric)
+            each, again = (write, read if alone else 0.0) if spec.is_output else (read, 0.0)
+            choices.append((each + again, -again * size, each * size))
+        each, fixed, least = (min(choice[part] for choice in choices) for part in range(3))
+        return each * opened[0], fixed, least

@@ -1,0 +1,286 @@
+"""How partial nests grow by a level, many at once: a fan-out below it, its loops in an order, the tensors it keeps.
+
+What a level reads and writes depends on the loops inside it, and on loops further out only until one of them moves the
+tile; from then on its share of the whole is fixed. Amounts are totals over the whole problem, as if all loops still to
+come were temporal: pJ, elements of DRAM traffic, seconds of each memory's bandwidth. A loop that leaves (part of) a
+tile in place scales what the tile's stream moves; a fan-out divides times by its factors, and reads by its multicast.
+
+Columns of a population:
+  (sum, energy), (sum, dram), (sum, seconds, level, key)    settled amounts
+  (latency,)                                                the longest time that nothing is added to any more
+  (pending, stream, ...)                                    amounts that loops further out may still make less
+  (open, operand, level)                                    elements that the operand's child asks of whatever parent
+  (slide, stream, ...)                                      how an overlapping tile lies: elements moved, length, distance back
+  (outputs,)                                                instances further out that sum up one output element
+  (held,), (busy,)                                          elements in the buffer, PEs in use
+
+The counts are those of `dse.model.nest`; the mapping that is found is priced by it once more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.model.nest import Level, Loop, receivers
+from dse.search.mapspace import Mapspace, Order
+from dse.search.population import Array, Column, Population
+from dse.specs.architecture import DIRECTIONS
+
+Stream = tuple[int, int]
+"""What a level receives of an operand: (operand, level); `COMPUTE` for one that nothing further out changes."""
+COMPUTE = -1
+
+
+class Growth:
+    """The steps by which populations of one mapspace grow."""
+
+    def __init__(self, space: Mapspace, *, with_dram: bool) -> None:
+        self.space = space
+        self.problem = space.problem
+        self.with_dram = with_dram
+        self.sizes = np.array([self.problem.sizes], dtype=np.int64)
+        self.points = float(math.prod(self.problem.sizes))
+        self.operand_sizes = [float(space.tile(at, self.sizes)[0]) for at in range(len(self.problem.operands))]
+        self.output = next(at for at, operand in enumerate(self.problem.operands) if operand.is_output)
+        used = space.hard[self.output] | space.soft[self.output]
+        self.reduced = [rank for rank in range(len(self.problem.ranks)) if rank not in used]
+
+    def start(self) -> Population:
+        """Compute alone, which takes every operand at every point whatever the loops are.
+
+        How many partial sums a level reads depends on the fan-outs outside it, so each row promises over how many
+        instances an output element is summed there, and the fan-outs must keep the promise.
+        """
+        shares = {1}
+        for ways in self.space.fanouts:
+            own = {int(value) for value in ways.factors[:, self.reduced].prod(axis=1)}
+            shares = {one * other for one in shares for other in own}
+        rows = len(shares)
+        columns: dict[Column, Array] = {
+            ("sum", "energy"): np.full(rows, self.points * self.problem.operation_pj),
+            ("latency",): np.full(rows, self.points * self.problem.operation_s),
+            ("held",): np.zeros(rows),
+            ("busy",): np.ones(rows),
+            ("outputs",): np.array(sorted(shares), dtype=np.float64),
+        }
+        if self.with_dram:
+            columns["sum", "dram"] = np.zeros(rows)
+        for operand in range(len(self.problem.operands)):
+            columns["open", operand, COMPUTE] = np.full(rows, self.points)
+        zero = np.zeros(rows, dtype=np.int64)
+        return Population(np.ones((rows, len(self.problem.ranks)), dtype=np.int64), columns, zero, zero)
+
+    def spread(self, parent: Population, factors: NDArray[np.int64]) -> Population:
+        """The rows with a fan-out around them: `factors` (n, ranks)."""
+        busy = factors.prod(axis=1).astype(np.float64)
+        columns: dict[Column, Array] = {}
+        for name, column in parent.columns.items():
+            match name:
+                case ("open", operand, _):
+                    columns[name] = column * (self.receivers(operand, factors, parent.extents) / busy)
+                case ("latency",) | ("sum", "seconds", *_) | ("pending", _, "seconds", *_):
+                    columns[name] = column / busy
+                case ("busy",):
+                    columns[name] = column * busy
+                case ("outputs",):
+                    columns[name] = column / factors[:, self.reduced].prod(axis=1)
+                case _:
+                    columns[name] = column
+        return Population(parent.extents * factors, columns, parent.origin, parent.choice)
+
+    def receivers(self, operand: int, factors: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
+        """Different tiles of an operand among the children of a fan-out."""
+        indices = self.space.indices[operand]
+        used = [rank for index in indices for rank, _ in index]
+        if len(set(used)) < len(used) or any(len(index) > 2 for index in indices):
+            return self.receivers_of_any(operand, factors, strides)
+        found: Any = factors[:, used].prod(axis=1)
+        for index in indices:
+            if len(index) == 2:
+                one, other = (rank for rank, _ in index)
+                a, b = (np.abs(scale) * strides[:, rank] for rank, scale in index)
+                n, m, common = factors[:, one], factors[:, other], np.gcd(a, b)
+                again = np.maximum(0, n - b // common) * np.maximum(0, m - a // common)
+                found = found / (n * m) * (n * m - again)
+        return np.asarray(found, dtype=np.float64)
+
+    def receivers_of_any(self, operand: int, factors: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
+        """`receivers` for indices of any kind, by the model."""
+        names = self.problem.ranks
+        level = Level("", (), tuple(Loop(name, factors[:, rank]) for rank, name in enumerate(names)))
+        inside = {name: strides[:, rank] for rank, name in enumerate(names)}
+        counted = receivers(level, self.problem.operands[operand], inside)
+        return np.broadcast_to(np.asarray(counted, dtype=np.float64), len(factors))
+
+    def loop(
+        self, parent: Population, extents: NDArray[np.int64], order: Order, waiting: Sequence[Stream]
+    ) -> Population:
+        """The rows with a level's loops around them, which grow them to `extents`."""
+        part = Population(extents, dict(parent.columns), parent.origin, parent.choice)
+        for stream in waiting:
+            operand = stream[0]
+            hard, sliding = self.space.hard[operand], bool(self.space.soft[operand])
+            inside = next((place for place, rank in enumerate(order) if rank in hard), len(order))
+            share: Any = 1.0
+            for rank in order[:inside]:
+                stride = parent.extents[:, rank]
+                bound = extents[:, rank] / stride
+                share = share * (self.slide(part.columns, stream, rank, bound, stride) if sliding else 1 / bound)
+            if inside:
+                for name in part.columns:
+                    if name[:2] == ("pending", stream) or name == ("open", *stream):
+                        part.columns[name] = part.columns[name] * share
+            if inside < len(order):
+                settle(part, stream)
+        return part
+
+    def slide(self, columns: dict[Column, Array], stream: Stream, rank: int, bound: Array, stride: Array) -> Array:
+        """A loop around a tile that may overlap the one before: what it leaves of the stream, as a share of all."""
+        moved = columns["slide", stream, "elements"]
+        overlap: Any = 1.0
+        for number, index in enumerate(self.space.indices[stream[0]]):
+            shift: Any = 0
+            for other, scale in index:
+                shift = shift + scale * ((stride if other == rank else 0) - columns["slide", stream, "back", other])
+            overlap = overlap * np.maximum(0, columns["slide", stream, "length", number] - np.abs(shift))
+        after = moved * bound - (bound - 1) * overlap
+        columns["slide", stream, "elements"] = after
+        back: Column = ("slide", stream, "back", rank)
+        if back in columns:
+            columns[back] = columns[back] + (stride * (bound - 1)).astype(np.int64)
+        return after / (moved * bound)
+
+    def close(self, depth: int, part: Population, keep: tuple[str, ...]) -> None:
+        """A level keeps tensors: it serves what waits for a parent, and waits for its own tile from further out."""
+        columns = part.columns
+        repeats = self.points / part.extents.prod(axis=1, dtype=np.float64)
+        distinct = self.operand_sizes[self.output] * columns["outputs",]
+        for operand, spec in enumerate(self.problem.operands):
+            tensor = self.problem.tensors[spec.name]
+            if tensor not in keep:
+                continue
+            child = next(name for name in columns if name[:2] == ("open", operand))
+            taken, stream = columns.pop(child), (operand, child[2])
+            waits = stream in waiting_streams(part)
+            where: Column = ("pending", stream) if waits else ("sum",)
+            if spec.is_output:
+                self.charge(columns, where, depth, reads=taken, writes=taken)
+                self.charge(columns, ("sum",), depth, reads=-distinct)
+            else:
+                self.charge(columns, where, depth, reads=taken)
+            if depth == self.problem.home(tensor):
+                continue
+            tile = self.space.tile(operand, part.extents)
+            sliding = bool(self.space.soft[operand])
+            stream = (operand, depth) if sliding or not waits else stream
+            columns["open", *stream] = fills = tile * repeats
+            self.charge(columns, ("pending", stream), depth, writes=fills)
+            if spec.is_output:
+                self.charge(columns, ("sum",), depth, writes=-distinct)
+            if sliding:
+                columns["slide", stream, "elements"] = tile
+                for number, length in enumerate(self.space.lengths(operand, part.extents)):
+                    whole = np.asarray(length, dtype=np.int64)
+                    columns["slide", stream, "length", number] = np.broadcast_to(whole, len(part))
+                for rank in sorted({rank for index in self.space.indices[operand] for rank, _ in index}):
+                    columns["slide", stream, "back", rank] = np.zeros(len(part), dtype=np.int64)
+        if depth == self.problem.buffer:
+            columns["held",] = self.space.held(keep, part.extents)
+
+    def charge(
+        self,
+        columns: dict[Column, Array],
+        where: Column,
+        depth: int,
+        reads: Array | None = None,
+        writes: Array | None = None,
+    ) -> None:
+        """Add reads and writes of a level, in elements, to amounts that are settled or pending."""
+        level = self.problem.levels[depth]
+        moved = {"reads": reads, "writes": writes}
+        prices: dict[Column, dict[str, float]] = {("energy",): dict(zip(moved, self.price(depth, "energy"), strict=True))}
+        if level.is_dram and self.with_dram:
+            prices["dram",] = dict.fromkeys(moved, 1.0)
+        for key, seconds in level.seconds.items():
+            prices["seconds", depth, key] = dict.fromkeys(DIRECTIONS[key], seconds)
+        for name, price in prices.items():
+            for direction, each in price.items():
+                elements = moved[direction]
+                if elements is not None:
+                    _add(columns, (*where, *name), each * elements)
+
+    def price(self, depth: int, metric: str) -> tuple[float, float]:
+        """What energy or DRAM traffic counts for an element that a level reads, and for one that it writes."""
+        level = self.problem.levels[depth]
+        if metric == "dram":
+            return float(level.is_dram), float(level.is_dram)
+        return level.read_pj, level.write_pj
+
+    def parts(self, part: Population) -> list[Population]:
+        """The rows apart by which sliding streams no further loop can leave in place; those are settled at once."""
+        parts = [part]
+        for stream in waiting_streams(part):
+            if ("slide", stream, "elements") in part.columns:
+                parts = [piece for each in parts for piece in self.parted(each, stream)]
+        for each in parts:
+            fold_times(each)
+            each.columns = dict(sorted(each.columns.items(), key=lambda item: str(item[0])))
+        return parts
+
+    def parted(self, part: Population, stream: Stream) -> list[Population]:
+        """Rows of which a sliding stream is settled, and the others.
+
+        It is where two of its indices have moved past their tile, since a loop takes back one at most; and where one
+        has whose ranks no loop is left for.
+        """
+        columns = part.columns
+        indices = self.space.indices[stream[0]]
+        if any(scale < 0 for index in indices for _, scale in index):
+            return [part]
+        past: Any = np.zeros(len(part), dtype=np.int64)
+        for number, index in enumerate(indices):
+            back = sum(scale * columns["slide", stream, "back", rank] for rank, scale in index)
+            far = back >= columns["slide", stream, "length", number]
+            over = (part.extents == self.sizes)[:, [rank for rank, _ in index]].all(axis=1)
+            past = past + far * np.where(over, 2, 1)
+        settled = past >= 2
+        if not settled.any():
+            return [part]
+        done, rest = part.take(settled), part.take(~settled)
+        settle(done, stream)
+        return [done, rest] if len(rest) else [done]
+
+
+def waiting_streams(population: Population) -> list[Stream]:
+    """Streams whose share of the whole still depends on loops further out."""
+    return sorted({name[1] for name in population.columns if name[0] == "pending"})
+
+
+def settle(population: Population, stream: Stream) -> None:
+    """Nothing further out changes a stream: its amounts count as they stand."""
+    columns = population.columns
+    for name in list(columns):
+        if name[:2] == ("pending", stream):
+            _add(columns, ("sum", *name[2:]), columns.pop(name))
+        elif name[:2] == ("slide", stream):
+            del columns[name]
+        elif name == ("open", *stream):
+            columns["open", stream[0], COMPUTE] = columns.pop(name)
+
+
+def fold_times(population: Population) -> None:
+    """Seconds of memories to which nothing can be added any more become part of the latency."""
+    columns = population.columns
+    pending = {name[2:] for name in columns if name[0] == "pending"}
+    for name in list(columns):
+        if name[:2] == ("sum", "seconds") and name[1:] not in pending:
+            columns["latency",] = np.maximum(columns["latency",], columns.pop(name))
+
+
+def _add(columns: dict[Column, Array], name: Column, amount: Array) -> None:
+    columns[name] = columns[name] + amount if name in columns else amount

@@ -1,0 +1,339 @@
+"""The choices that make up a mapping of one Einsum: factors, fan-outs, loop orders up to equivalence, and their number."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.search.problem import Problem
+
+Order = tuple[int, ...]
+"""Ranks by position, innermost loop first."""
+
+Axes = tuple[int, ...]
+"""A factor for each axis of a chain."""
+
+LOOP_BITS = 8
+"""Bits of a count of loops, of which a level has fewer than 256."""
+
+
+@cache
+def divisors(number: int) -> NDArray[np.int64]:
+    """All divisors in ascending order."""
+    small = [factor for factor in range(1, math.isqrt(number) + 1) if number % factor == 0]
+    return np.array(sorted({*small, *(number // factor for factor in small)}), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Multiples:
+    """For each divisor of a rank's size (by position) the ones a slot may grow it to: `flat[start : start + count]`,
+    at `place` among the divisors."""
+
+    flat: NDArray[np.int64]
+    place: NDArray[np.int64]
+    start: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Fanouts:
+    """The distinct ways to spread ranks below a level: factors (ways, ranks), and how each is divided over the axes."""
+
+    factors: NDArray[np.int64]
+    axes: NDArray[np.int64]
+
+
+class Mapspace:
+    """What each slot of a problem's chain may do."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.divisors = [divisors(size) for size in problem.sizes]
+        self.radix = np.cumprod([1, *(len(found) for found in self.divisors[:-1])])
+        self._orders: dict[Any, list[Order]] = {}
+
+    @cached_property
+    def compute_units(self) -> int:
+        """PEs at the end of the chain."""
+        return math.prod(size for level in self.problem.levels for _, size in level.axes)
+
+    def positions(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Position of each extent among the divisors of its rank; shape (n, ranks)."""
+        return np.stack(
+            [np.searchsorted(found, extents[:, rank]) for rank, found in enumerate(self.divisors)], axis=1
+        )
+
+    def codes(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One number for each row of extents."""
+        return self.positions(extents) @ self.radix
+
+    @cached_property
+    def multiples(self) -> list[list[Multiples]]:
+        """By level and rank, what its temporal loops may grow an extent to; the outermost level completes the rank."""
+        found = []
+        for depth, level in enumerate(self.problem.levels):
+            found.append([self._multiples(level.memory, rank, whole=depth == 0) for rank in range(len(self.divisors))])
+        return found
+
+    def _multiples(self, slot: str, rank: int, *, whole: bool) -> Multiples:
+        name, size, own = self.problem.ranks[rank], self.problem.sizes[rank], self.divisors[rank].tolist()
+        allows = self.problem.constraints.allows
+        grown = [
+            [other for other in ([size] if whole else own) if other % one == 0 and allows(slot, name, other // one)]
+            for one in own
+        ]
+        counts = np.array([len(group) for group in grown], dtype=np.int64)
+        flat = np.array([other for group in grown for other in group], dtype=np.int64)
+        return Multiples(flat, np.searchsorted(self.divisors[rank], flat), np.cumsum(counts) - counts, counts)
+
+    @cached_property
+    def fanouts(self) -> list[Fanouts]:
+        """By level, the distinct ways to use the axes below it."""
+        return [self._fanouts(level.axes) for level in self.problem.levels]
+
+    def _fanouts(self, axes: tuple[tuple[str, int], ...]) -> Fanouts:
+        ranks = len(self.divisors)
+        total, ways = np.ones((1, ranks), dtype=np.int64), np.ones((1, 0, ranks), dtype=np.int64)
+        for axis, size in axes:
+            own = self.axis_factors(axis, size)
+            product = (total[:, None, :] * own[None, :, :]).reshape(-1, ranks)
+            shape = (len(total), len(own), 1, ranks)
+            spread = np.concatenate(
+                [
+                    np.broadcast_to(ways[:, None], (len(total), len(own), ways.shape[1], ranks)),
+                    np.broadcast_to(own[None, :, None, :], shape),
+                ],
+                axis=2,
+            ).reshape(-1, ways.shape[1] + 1, ranks)
+            divides = np.ones(len(product), dtype=bool)
+            for rank, whole in enumerate(self.problem.sizes):
+                divides &= whole % product[:, rank] == 0
+            product, spread = product[divides], spread[divides]
+            _, first = np.unique(self.codes(product), return_index=True)
+            total, ways = product[first], spread[first]
+        return Fanouts(total, ways)
+
+    def axis_factors(self, axis: str, size: int) -> NDArray[np.int64]:
+        """Factors of every rank on one axis: shape (ways, ranks), their product at most the axis's size."""
+        allows = self.problem.constraints.allows
+        found = np.ones((1, 0), dtype=np.int64)
+        for name, own in zip(self.problem.ranks, self.divisors, strict=True):
+            factors = np.array([factor for factor in own.tolist() if factor <= size and allows(axis, name, factor)])
+            if not len(factors):
+                return np.ones((0, len(self.divisors)), dtype=np.int64)
+            grown = np.concatenate(
+                [np.repeat(found, len(factors), axis=0), np.tile(factors, len(found))[:, None]], axis=1
+            )
+            found = grown[grown.prod(axis=1) <= size]
+        return found.astype(np.int64)
+
+    def orders(self, depth: int, loops: int, waiting: Sequence[tuple[int, int]]) -> list[Order]:
+        """Orders of a level's loops (a bit for each rank) that differ in what they let `waiting` streams reuse.
+
+        Of operands whose tiles never overlap, a loop that an operand does not index is reuse if it stands inside the
+        innermost loop that it does; an order that gives each operand what another gives it, and more, makes that other
+        one needless. Overlapping tiles are told apart by the whole sequence up to the first loop that ends all overlap.
+        """
+        key = (depth, loops, tuple(waiting))
+        if key not in self._orders:
+            active = frozenset(rank for rank in range(len(self.divisors)) if loops >> rank & 1)
+            self._orders[key] = self._distinct_orders(depth, active, sorted({operand for operand, _ in waiting}))
+        return self._orders[key]
+
+    def encode(self, keep: int, order: Order) -> int:
+        """A set of tensors kept, by its number, and an order of loops as one number."""
+        base = len(self.divisors) + 1
+        code = keep
+        for place in range(len(self.divisors)):
+            code = code * base + (order[place] + 1 if place < len(order) else 0)
+        return code
+
+    def decode(self, code: int) -> tuple[int, Order]:
+        """What `encode` made a number of."""
+        base = len(self.divisors) + 1
+        digits = []
+        for _ in range(len(self.divisors)):
+            code, digit = divmod(code, base)
+            digits.append(digit)
+        return code, tuple(digit - 1 for digit in reversed(digits) if digit)
+
+    def _distinct_orders(self, depth: int, active: frozenset[int], waiting: Sequence[int]) -> list[Order]:
+        ranks = self.problem.ranks
+        written = [
+            ranks.index(name) for name in self.problem.constraints.order.get(self.problem.memories[depth], ())
+        ]
+        outer = [rank for rank in written if rank in active]
+        free = sorted(active - set(outer))
+        found: dict[Any, Order] = {}
+
+        def extend(sequence: Order, left: list[int]) -> None:
+            reuse = [self._reuse(operand, sequence) for operand in waiting]
+            if all(done for _, _, done in reuse):
+                sequence = (*sequence, *left)
+                left = []
+            if left:
+                for rank in left:
+                    extend((*sequence, rank), [other for other in left if other != rank])
+                return
+            sequence = (*sequence, *reversed(outer))
+            seen = tuple(self._reuse(operand, sequence)[:2] for operand in waiting)
+            found.setdefault(seen, sequence)
+
+        extend((), free)
+        kept = [
+            order
+            for seen, order in found.items()
+            if not any(other != seen and _gives_more(other, seen) for other in found)
+        ]
+        return kept
+
+    def _reuse(self, operand: int, sequence: Order) -> tuple[frozenset[int], tuple[int, ...], bool]:
+        """Loops that an operand gets for free, those that decide on overlap after them, and whether more can matter."""
+        hard, soft = self.hard[operand], self.soft[operand]
+        free: list[int] = []
+        for place, rank in enumerate(sequence):
+            if rank in hard:
+                return frozenset(free), (), True
+            if rank in soft:
+                rest = sequence[place:]
+                stop = next((at for at, other in enumerate(rest) if other in hard), len(rest) - 1)
+                return frozenset(free), rest[: stop + 1], rest[stop] in hard
+            free.append(rank)
+        return frozenset(free), (), False
+
+    @cached_property
+    def hard(self) -> list[frozenset[int]]:
+        """By operand, the ranks whose loops leave no overlap: those alone in an index."""
+        return [frozenset(rank for index in indices if len(index) == 1 for rank, _ in index) for indices in self.indices]
+
+    @cached_property
+    def soft(self) -> list[frozenset[int]]:
+        """By operand, the ranks that slide: those that share an index."""
+        return [
+            frozenset(rank for index in indices if len(index) > 1 for rank, _ in index) - self.hard[operand]
+            for operand, indices in enumerate(self.indices)
+        ]
+
+    @cached_property
+    def indices(self) -> list[list[list[tuple[int, int]]]]:
+        """By operand and index, the (rank, scale) of its terms; ranks of size 1 never move and are left out."""
+        return [[self._terms(index) for index in operand.indices] for operand in self.problem.operands]
+
+    def _terms(self, index: Any) -> list[tuple[int, int]]:
+        place = {name: rank for rank, name in enumerate(self.problem.ranks)}
+        return [(place[name], scale) for name, scale in index if self.problem.sizes[place[name]] > 1]
+
+    def tile(self, operand: int, extents: NDArray[np.int64]) -> NDArray[Any]:
+        """Elements of an operand's tile (its hull) where the ranks cover `extents` (n, ranks)."""
+        size: Any = np.ones(len(extents))
+        for length in self.lengths(operand, extents):
+            size = size * length
+        return size
+
+    def lengths(self, operand: int, extents: NDArray[np.int64]) -> list[Any]:
+        """Length of an operand's tile along each of its indices."""
+        found = []
+        for index in self.indices[operand]:
+            length: Any = 1
+            for rank, scale in index:
+                length = length + abs(scale) * (extents[:, rank] - 1)
+            found.append(length)
+        return found
+
+    def held(self, names: tuple[str, ...], extents: NDArray[np.int64]) -> NDArray[Any]:
+        """Elements that the tiles of some tensors take together; a tensor read twice takes its larger tile."""
+        total: Any = np.zeros(len(extents))
+        for name in names:
+            tiles = [
+                self.tile(number, extents)
+                for number, operand in enumerate(self.problem.operands)
+                if self.problem.tensors[operand.name] == name
+            ]
+            total = total + np.maximum.reduce(tiles)
+        return total
+
+    @cached_property
+    def required(self) -> list[tuple[str, ...]]:
+        """By level, the tensors that every choice keeps there."""
+        return [
+            tuple(name for name in self.problem.names if all(name in choice for choice in self.problem.keep_choices(depth)))
+            for depth in range(len(self.problem.levels))
+        ]
+
+    def size(self) -> int:
+        """How many mappings there are before any is refused for capacity: factors x orders x keeps.
+
+        Orders are those of loops with factors above 1; inside the innermost memory they change nothing and count once.
+        """
+        problem = self.problem
+        keeps = math.prod(len(problem.keep_choices(depth)) for depth in range(len(problem.levels)))
+        axes = [axis for level in problem.levels for axis in level.axes]
+        outer = len(problem.levels) - 1
+        combined: dict[Axes, Counter[int]] = {(1,) * len(axes): Counter({0: 1})}
+        for rank in range(len(problem.ranks)):
+            own = self._rank_choices(rank, axes)
+            grown: dict[Axes, Counter[int]] = {}
+            for used, ways in combined.items():
+                for more_used, more_ways in own.items():
+                    product = tuple(a * b for a, b in zip(used, more_used, strict=True))
+                    if any(now > size for now, (_, size) in zip(product, axes, strict=True)):
+                        continue
+                    target = grown.setdefault(product, Counter())
+                    for loops, count in ways.items():
+                        for more_loops, more in more_ways.items():
+                            target[loops + more_loops] += count * more
+            combined = grown
+        least = problem.constraints.utilization * self.compute_units
+        orders = sum(
+            count * math.prod(math.factorial(loops >> LOOP_BITS * depth & 2**LOOP_BITS - 1) for depth in range(outer))
+            for used, ways in combined.items()
+            if math.prod(used) >= least
+            for loops, count in ways.items()
+        )
+        return orders * keeps
+
+    def _rank_choices(self, rank: int, axes: list[tuple[str, int]]) -> dict[Axes, Counter[int]]:
+        """Ways to divide one rank over all slots: by factors on the axes, then by loops whose order is free, as one
+        number with a digit of `LOOP_BITS` bits a level."""
+        problem = self.problem
+        name, memories = problem.ranks[rank], problem.memories
+        ways: Counter[tuple[int, int]] = Counter({(problem.sizes[rank], 0): 1})
+        for depth, memory in enumerate(memories):
+            grown: Counter[tuple[int, int]] = Counter()
+            for (left, loops), count in ways.items():
+                for factor in divisors(left).tolist():
+                    if problem.constraints.allows(memory, name, factor):
+                        free = factor > 1 and depth < len(memories) - 1
+                        free = free and name not in problem.constraints.order.get(memory, ())
+                        grown[left // factor, loops + (free << LOOP_BITS * depth)] += count
+            ways = grown
+        found: dict[Axes, Counter[int]] = {}
+        for used, covered in self._axis_choices(name, problem.sizes[rank], axes):
+            own = Counter({loops: count for (left, loops), count in ways.items() if left == covered})
+            if own:
+                found[used] = own
+        return found
+
+    def _axis_choices(self, name: str, size: int, axes: list[tuple[str, int]]) -> list[tuple[Axes, int]]:
+        """Factors of a rank on every axis, and their product."""
+        found: list[tuple[Axes, int]] = [((), 1)]
+        for axis, most in axes:
+            found = [
+                ((*used, factor), covered * factor)
+                for used, covered in found
+                for factor in divisors(size // covered).tolist()
+                if factor <= most and self.problem.constraints.allows(axis, name, factor)
+            ]
+        return found
+
+
+def _gives_more(one: Any, other: Any) -> bool:
+    """Whether an order's reuse is at least another's for every operand, where overlap goes the same way."""
+    return all(mine[0] >= its[0] and mine[1] == its[1] for mine, its in zip(one, other, strict=True))

@@ -1,0 +1,204 @@
+"""The best mapping of every Einsum of a workload, as one mapping that `dse evaluate` prices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from dse.model.accounting import CORRECTED
+from dse.model.binding import bind
+from dse.model.evaluate import price
+from dse.model.result import Result
+from dse.search.build import build_problem, units_for
+from dse.search.explain import explain_none
+from dse.search.mapper import OBJECTIVES, Found, Point, map_einsum
+from dse.search.problem import Constraints, Nest, Problem
+from dse.specs.architecture import Hardware
+from dse.specs.mapping import Mapping as MappingSpec
+from dse.specs.mapping import mapping_from
+from dse.specs.mapspace import FREE, MapspaceSpec, check_mapspace
+from dse.specs.quantity import Quantity
+from dse.specs.source import SpecError, allowed
+from dse.specs.workload import Workload
+
+
+@dataclass(frozen=True)
+class EinsumMap:
+    """The best mapping of one Einsum: the unit it runs on, the problem solved, and what was found."""
+
+    problem: Problem
+    found: Found
+
+    @property
+    def best(self) -> Point:
+        """The mapping of least objective."""
+        return self.found.points[0]
+
+
+@dataclass(frozen=True)
+class WorkloadMap:
+    """The best mapping of a workload, Einsum by Einsum, one after another.
+
+    `mapping` is a mapping like any other; `result` its price; `data` what a mapping file of it says.
+    """
+
+    objective: str
+    einsums: Mapping[str, EinsumMap]
+    mapping: MappingSpec
+    data: Mapping[str, Any]
+    result: Result
+
+    @property
+    def proven(self) -> bool:
+        """Whether the search of every Einsum ended."""
+        return all(each.found.proof.complete for each in self.einsums.values())
+
+    def to_yaml(self) -> str:
+        """The mapping as a file."""
+        return yaml.safe_dump(dict(self.data), sort_keys=False, width=120, allow_unicode=True, default_flow_style=None)
+
+
+def map_workload(
+    workload: Workload,
+    hardware: Hardware,
+    spec: MapspaceSpec,
+    given: Mapping[str, Quantity],
+    objective: str,
+    *,
+    jobs: int = 1,
+    progress: Callable[[str, float], None] = lambda name, share: None,
+) -> WorkloadMap:
+    """Map each Einsum to the unit and nest of least objective. Raises SpecError where one has no valid mapping.
+
+    `given` sets parameters and ranks of the workload. With several `jobs`, Einsums are searched side by side; what is
+    found does not depend on it.
+    """
+    problems = _problems(workload, hardware, spec, given)
+    found = _search(problems, objective, jobs, progress)
+    einsums: dict[str, EinsumMap] = {}
+    for einsum in workload.cascade.computed:
+        own = [EinsumMap(p, f) for p, f in zip(problems, found, strict=True) if p.einsum == einsum.name]
+        valid = [each for each in own if each.found.points]
+        if not valid:
+            raise _none_valid(hardware, spec, einsum.name, [each.problem for each in own])
+        ranked = OBJECTIVES[objective]
+        einsums[einsum.name] = min(valid, key=lambda each: [each.best.costs[metric] for metric in ranked])
+    data = mapping_data(workload, hardware, objective, einsums)
+    mapping = mapping_from(data, f"the mapping found for {workload.name} on {hardware.architecture.name}")
+    binding = bind(workload, hardware, mapping.plan(), given)
+    return WorkloadMap(objective, einsums, mapping, data, price(binding, CORRECTED))
+
+
+def search_fronts(
+    workload: Workload,
+    hardware: Hardware,
+    spec: MapspaceSpec,
+    given: Mapping[str, Quantity],
+    metrics: Sequence[str],
+) -> dict[str, Found]:
+    """The Pareto front of each Einsum over some metrics, on the first unit that can run it. Raises SpecError."""
+    found = {}
+    for problem in _problems(workload, hardware, spec, given):
+        if problem.einsum not in found:
+            found[problem.einsum] = map_einsum(problem, metrics[0], metrics)
+            if not found[problem.einsum].points:
+                raise _none_valid(hardware, spec, problem.einsum, [problem])
+    return found
+
+
+def search_bounds(
+    workload: Workload, hardware: Hardware, memory: str, given: Mapping[str, Quantity]
+) -> dict[str, Found]:
+    """Least DRAM traffic over the capacity of a memory, by Einsum: a front with all that is inside the memory taken away,
+    so that it alone holds data on chip. Raises SpecError for an unknown memory."""
+    found = {}
+    for problem in _problems(workload, hardware, FREE, given):
+        if problem.einsum in found:
+            continue
+        inner = problem.memories[1:]
+        if memory not in inner:
+            raise SpecError(f"--bound: {problem.unit} has no {memory!r} inside {problem.memories[0]}; {allowed(memory, inner)}")
+        last = problem.levels[problem.memories.index(memory)]
+        whole = replace(last, capacity=UNBOUNDED, axes=(), seconds={})
+        levels = (replace(problem.levels[0], axes=()), whole)
+        found[problem.einsum] = map_einsum(replace(problem, levels=levels, constraints=Constraints()), "dram", ("capacity", "dram"))
+    return found
+
+
+UNBOUNDED = 2.0**60
+"""Elements that no tile comes to: a bounded memory in name only."""
+
+
+def _problems(
+    workload: Workload, hardware: Hardware, spec: MapspaceSpec, given: Mapping[str, Quantity]
+) -> list[Problem]:
+    """Each Einsum on each unit that can run it. Raises SpecError."""
+    check_mapspace(spec, workload, hardware.architecture)
+    values = {**given, **workload.parameter_values(given)}
+    return [
+        build_problem(workload, hardware, einsum, unit, spec, values)
+        for einsum in workload.cascade.computed
+        for unit in units_for(workload, hardware, einsum, spec)
+    ]
+
+
+def _none_valid(hardware: Hardware, spec: MapspaceSpec, einsum: str, problems: Sequence[Problem]) -> SpecError:
+    """Says why an Einsum has no valid mapping, unit by unit."""
+    reasons = "; ".join(f"on {problem.unit}, {explain_none(problem)}" for problem in problems)
+    source = spec.source if spec.source.places else hardware.architecture.source
+    return source.error((), f"{einsum} has no valid mapping: {reasons}")
+
+
+def _search(
+    problems: Sequence[Problem], objective: str, jobs: int, progress: Callable[[str, float], None]
+) -> list[Found]:
+    if jobs > 1 and len(problems) > 1:
+        with ProcessPoolExecutor(min(jobs, len(problems))) as pool:
+            waiting = [pool.submit(map_einsum, problem, objective) for problem in problems]
+            found = []
+            for number, (problem, future) in enumerate(zip(problems, waiting, strict=True), 1):
+                found.append(future.result())
+                progress(problem.einsum, number / len(problems))
+            return found
+    found = []
+    for number, problem in enumerate(problems):
+
+        def share(done: float, problem: Problem = problem, number: int = number) -> None:
+            progress(f"{problem.einsum} on {problem.unit}", (number + done) / len(problems))
+
+        found.append(map_einsum(problem, objective, progress=share))
+    return found
+
+
+def mapping_data(
+    workload: Workload, hardware: Hardware, objective: str, einsums: Mapping[str, EinsumMap]
+) -> dict[str, Any]:
+    """What a mapping file of some Einsums' best nests says."""
+    sizes = {rank: size for each in einsums.values() for rank, size in zip(each.problem.ranks, each.problem.sizes, strict=True)}
+    proven = all(each.found.proof.complete for each in einsums.values())
+    shapes = ", ".join(f"{rank.upper()} = {size}" for rank, size in sizes.items())
+    return {
+        "name": f"{hardware.architecture.name}_{workload.name}_{objective}",
+        "about": f"Each Einsum's mapping of least {objective}, {'proven' if proven else 'not proven'}, for {shapes}.",
+        "architecture": hardware.architecture.name,
+        "workload": workload.name,
+        "einsums": {name: _plan_of(each.problem.unit, each.best.nest) for name, each in einsums.items()},
+        "phases": [{"name": name, "steps": [{each.problem.unit: [name]}]} for name, each in einsums.items()],
+    }
+
+
+def _plan_of(unit: str, nest: Nest) -> dict[str, Any]:
+    def tokens(loops: Sequence[tuple[str, int]]) -> list[str]:
+        return [f"{rank}:{factor}" for rank, factor in loops]
+
+    return {
+        "unit": unit,
+        "loops": {level.memory: tokens(level.temporal) for level in nest if level.temporal},
+        "spatial": {axis: tokens(loops) for level in nest for axis, loops in level.spatial.items() if loops},
+        "keep": {level.memory: list(level.keep) for level in nest},
+    }
+
