@@ -128,6 +128,15 @@ def _fp_mac(attributes: Mapping[str, Any], conventions: TableConventions) -> Com
     return Component({"mac": add + multiply, "add": add, "multiply": multiply}, area, multiplier.source)
 
 
+def _int_mac(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
+    """An integer multiplier and an adder of 32 bits behind it, which sums its products."""
+    adder, multiplier = primitives()["int_adder"], primitives()["int_multiplier"]
+    width = attributes["width"]
+    add, multiply = adder.energy_pj(32), multiplier.energy_pj(width)
+    area = adder.area_um2(32) + multiplier.area_um2(width)
+    return Component({"mac": add + multiply, "add": add, "multiply": multiply}, area, multiplier.source)
+
+
 def _fp_max(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
     compare, select = primitives()["comparator"], primitives()["multiplexer"]
     width = attributes["width"]
@@ -176,6 +185,7 @@ CLASSES: Mapping[str, ComponentClass] = {
     "relative_memory": ComponentClass({"type": True, "capacity": True, "width": True}, ("read", "write"), _relative_memory),
     "relative_pe": ComponentClass(_WIDTH, ("mac",), _relative_pe),
     "fp_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _fp_mac),
+    "int_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _int_mac),
     "fp_max": ComponentClass(_WIDTH, ("max",), _fp_max),
     "fp_divider": ComponentClass(_WIDTH, ("divide",), _fp_divider),
     "fp_exp": ComponentClass(_WIDTH, ("exp",), _fp_exp),
