@@ -56,17 +56,14 @@ class Growth:
         How many partial sums a level reads depends on the fan-outs outside it, so each row promises over how many
         instances an output element is summed there, and the fan-outs must keep the promise.
         """
-        shares = {1}
-        for ways in self.space.fanouts:
-            own = {int(value) for value in ways.factors[:, self.reduced].prod(axis=1)}
-            shares = {one * other for one in shares for other in own}
+        shares = self.shares(len(self.problem.levels))
         rows = len(shares)
         columns: dict[Column, Array] = {
             ("sum", "energy"): np.full(rows, self.points * self.problem.operation_pj),
             ("latency",): np.full(rows, self.points * self.problem.operation_s),
             ("held",): np.zeros(rows),
             ("busy",): np.ones(rows),
-            ("outputs",): np.array(sorted(shares), dtype=np.float64),
+            ("outputs",): np.array(shares, dtype=np.float64),
         }
         if self.with_dram:
             columns["sum", "dram"] = np.zeros(rows)
@@ -74,6 +71,14 @@ class Growth:
             columns["open", operand, COMPUTE] = np.full(rows, self.points)
         zero = np.zeros(rows, dtype=np.int64)
         return Population(np.ones((rows, len(self.problem.ranks)), dtype=np.int64), columns, zero, zero)
+
+    def shares(self, depth: int) -> list[int]:
+        """Over how many instances the fan-outs of the levels outside `depth` may sum up an output element."""
+        shares = {1}
+        for ways in self.space.fanouts[:depth]:
+            own = {int(value) for value in ways.factors[:, self.reduced].prod(axis=1)}
+            shares = {one * other for one in shares for other in own}
+        return sorted(shares)
 
     def spread(self, parent: Population, factors: NDArray[np.int64]) -> Population:
         """The rows with a fan-out around them: `factors` (n, ranks)."""

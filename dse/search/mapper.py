@@ -343,7 +343,18 @@ class _Search:
 
     def surviving(self, population: Population, depth: int, *, spatial: bool) -> Population:
         """Rows that may still become the best."""
+        population = self.promise_kept(population, depth)
         return self.pruned(self.within_bounds(population, depth, spatial=spatial))
+
+    def promise_kept(self, population: Population, depth: int) -> Population:
+        """Without rows that promise fan-outs of outputs which those further out, or the sizes left, cannot give."""
+        promised = population.columns["outputs",]
+        left = (self.sizes // population.extents)[:, self.growth.reduced].prod(axis=1)
+        keep = np.isin(promised, self.growth.shares(depth)) & (left % promised == 0)
+        if keep.all():
+            return population
+        self.cut["fan-out"] += len(keep) - int(keep.sum())
+        return population.take(keep)
 
     # ---- what is dropped
 
