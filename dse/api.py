@@ -16,10 +16,10 @@ from dse.cascade.verify import Trial, verify_cascade
 from dse.model.accounting import PRESETS, Accounting
 from dse.model.evaluate import evaluate as _evaluate
 from dse.model.result import Result
-from dse.specs.architecture import Architecture, Hardware
-from dse.search.mapper import METRICS, OBJECTIVES, Found
+from dse.search.mapper import METRICS, Found
 from dse.search.workload import WorkloadMap, search_bounds, search_fronts
 from dse.search.workload import map_workload as search_mappings
+from dse.specs.architecture import Architecture, Hardware
 from dse.specs.library import (
     default_mapping,
     default_mapspace,
@@ -31,7 +31,7 @@ from dse.specs.library import (
     names,
 )
 from dse.specs.mapping import Mapping as MappingSpec
-from dse.specs.mapspace import FREE, MapspaceSpec
+from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec
 from dse.specs.quantity import COUNT, DIMENSION_NAMES, Quantity, QuantityError, number
 from dse.specs.sizes import shapes_to_run
 from dse.specs.source import SpecError, allowed
@@ -139,7 +139,9 @@ def map_front(
             raise SpecError(f"unknown metric {metric!r}; {allowed(metric, METRICS)}")
     if not 2 <= len(set(metrics)) == len(metrics) <= 3:
         raise SpecError(f"a front is over two or three different metrics, found {', '.join(metrics)}")
-    return search_fronts(*_mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more}), metrics)
+    return search_fronts(
+        *_mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more}), metrics
+    )
 
 
 def map_bound(

@@ -86,6 +86,7 @@ def run(
         typer.Option("--set", metavar="DESIGN.PARAMETER=VALUE", help="Set a design's parameter; repeat for more."),
     ] = None,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the study's figures.")] = True,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Mappings searched side by side.")] = 1,
     form: Format = "table",
 ) -> None:
     """Run a study: price every design at every point; write results.csv, breakdown.csv, figures and run.yaml."""
@@ -99,7 +100,7 @@ def run(
     folder = output or Path("results") / loaded.name
     steps = len(loaded.designs) * len(loaded.accounting) + (len(loaded.figures) if figures else 0)
     with _progress(loaded.name, steps) as advance:
-        result = run_study(loaded, advance)
+        result = run_study(loaded, advance, jobs)
 
         def draw(scratch: Path) -> None:
             from dse.report.figures import draw_figures
@@ -167,7 +168,9 @@ def map_(
     objective: Annotated[str, typer.Option("--objective", help="energy, latency, edp or dram.")] = "energy",
     front: Annotated[
         str | None,
-        typer.Option("--front", metavar="METRIC,METRIC", help="Pareto front of energy, latency, capacity, dram instead."),
+        typer.Option(
+            "--front", metavar="METRIC,METRIC", help="Pareto front of energy, latency, capacity, dram instead."
+        ),
     ] = None,
     bound: Annotated[
         str | None,
@@ -182,10 +185,12 @@ def map_(
     ] = None,
     seq_len: Annotated[str | None, typer.Option("--seq-len", help="Sequence length, e.g. 64K.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter or a rank; repeat for more.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter or a rank; repeat for more."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the mapping (dse evaluate --mapping FILE).")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the mapping (dse evaluate --mapping FILE)."),
     ] = None,
     figure: Annotated[
         Path | None, typer.Option("--figure", metavar="FILE", help="With --bound: draw it, as PNG or PDF.")
@@ -471,7 +476,13 @@ def _share(name: str) -> Iterator[Callable[[str, float], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn(name), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    columns = (
+        TextColumn(name),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
         furthest = 0.0

@@ -162,7 +162,9 @@ def _fp_exp(attributes: Mapping[str, Any], conventions: TableConventions) -> Com
 
 def _relative_memory(attributes: Mapping[str, Any], conventions: TableConventions) -> Component:
     """A memory of Eyeriss's normalised hierarchy: an access of a word costs so many multiply-adds; no area is given."""
-    kinds = {name.removeprefix("relative_"): cell for name, cell in primitives().items() if name.startswith("relative_")}
+    kinds = {
+        name.removeprefix("relative_"): cell for name, cell in primitives().items() if name.startswith("relative_")
+    }
     del kinds["mac"]
     cell = kinds.get(attributes["type"])
     if cell is None:
@@ -182,7 +184,9 @@ CLASSES: Mapping[str, ComponentClass] = {
     "dram": ComponentClass({"type": True, "width": True}, ("read", "write"), _dram),
     "sram": ComponentClass(_SRAM, ("read", "write"), _sram),
     "register_file": ComponentClass({"depth": True, "width": True}, ("read", "write"), _register_file),
-    "relative_memory": ComponentClass({"type": True, "capacity": True, "width": True}, ("read", "write"), _relative_memory),
+    "relative_memory": ComponentClass(
+        {"type": True, "capacity": True, "width": True}, ("read", "write"), _relative_memory
+    ),
     "relative_pe": ComponentClass(_WIDTH, ("mac",), _relative_pe),
     "fp_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _fp_mac),
     "int_mac": ComponentClass(_WIDTH, ("mac", "add", "multiply"), _int_mac),

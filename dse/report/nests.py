@@ -19,7 +19,7 @@ def nest_lines(each: EinsumMap) -> list[str]:
     import numpy as np
 
     problem, space = each.problem, Mapspace(each.problem)
-    covered = [{rank: 1 for rank in problem.ranks} for _ in problem.levels]
+    covered = [dict.fromkeys(problem.ranks, 1) for _ in problem.levels]
     inside = dict.fromkeys(problem.ranks, 1)
     for depth in reversed(range(len(problem.levels))):
         level = each.best.nest[depth]
@@ -94,7 +94,10 @@ def map_rows(found: WorkloadMap) -> list[dict[str, Any]]:
                 "proven": proof.complete,
                 "mappings": proof.size,
                 "priced": proof.priced,
-                **{f"cut_by_{rule}": proof.cut.get(rule, 0) for rule in ("capacity", "bound", "dominance", "utilization")},
+                **{
+                    f"cut_by_{rule}": proof.cut.get(rule, 0)
+                    for rule in ("capacity", "bound", "dominance", "utilization")
+                },
             }
         )
     return rows

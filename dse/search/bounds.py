@@ -16,16 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.search.growth import Growth, waiting_streams
-from dse.search.population import Array, Population
+from dse.search.population import Array, Column, Population
 
 LARGEST_TABLE = 1 << 21
 """Extents that a table is made for; larger mapspaces do without."""
 
 
 class Bounds:
-    """Lower bounds for one mapspace and one metric, "energy" or "dram"."""
+    """Lower bounds for one mapspace and one metric: ("energy",), ("dram",), or (seconds, 0, key) of the outermost memory."""
 
-    def __init__(self, growth: Growth, metric: str) -> None:
+    def __init__(self, growth: Growth, metric: Column) -> None:
         self.growth = growth
         self.space = growth.space
         self.problem = growth.problem
@@ -47,12 +47,12 @@ class Bounds:
     def least(self, population: Population, next_level: int, *, spread: bool) -> Array:
         """Least total for each row, where the loops of `next_level` (-1: none) are the next to come; `spread` says that
         the fan-out below that level stands already."""
-        settled = population.columns["sum", self.metric]
+        settled = self._settled(population)
         if next_level < 0:
             return settled + sum(self._pending(population, operand) for operand in range(len(self.problem.operands)))
         codes = self.space.codes(population.extents) if self.tabled else None
         best: Any = np.inf
-        for number in range(len(self.problem.keep_choices(next_level))):
+        for number in range(len(self.problem.keep_choices[next_level])):
             total = self.serving(population, next_level, number, spread=spread)
             if codes is not None:
                 total = total + self.table(next_level, smallest=True)[number][codes]
@@ -66,10 +66,15 @@ class Bounds:
         """
         costs, moving = self._costs(population, level, number, spread=spread), self._moving(population)
         rows = len(population)
+        whole = sum((moved + fixed for moved, fixed, _ in costs), self._settled(population))
+        if not moving:
+            return whole
         growth = self.growth.sizes / population.extents
         best: Any = np.full(rows, np.inf)
         for rank in range(growth.shape[1]):
-            total: Any = np.zeros(rows)
+            if (growth[:, rank] == 1).all():
+                continue
+            total: Any = self._settled(population)
             for operand, (moved, fixed, least) in enumerate(costs):
                 hard = self.space.hard[operand]
                 if operand not in moving or rank in hard:
@@ -80,8 +85,7 @@ class Bounds:
                     free = [other for other in range(growth.shape[1]) if other not in hard]
                     total = total + np.maximum(least, moved / growth[:, free].prod(axis=1) + fixed)
             best = np.minimum(best, np.where(growth[:, rank] > 1, total, np.inf))
-        whole = sum((moved + fixed for moved, fixed, _ in costs), np.zeros(rows))
-        return population.columns["sum", self.metric] + np.where((growth == 1).all(axis=1), whole, best)
+        return np.where((growth == 1).all(axis=1), whole, best)
 
     def growing(
         self, population: Population, rows: NDArray[np.int64], extents: NDArray[np.int64], level: int, number: int
@@ -113,8 +117,8 @@ class Bounds:
         none = ~loops.any(axis=1)
         if none.any():
             best = np.where(none, self.serving(population, level, number, spread=True)[rows], best)
-            return best + np.where(none, 0.0, population.columns["sum", self.metric][rows])
-        return best + population.columns["sum", self.metric][rows]
+            return best + np.where(none, 0.0, self._settled(population)[rows])
+        return best + self._settled(population)[rows]
 
     def _shares(
         self, population: Population, rows: NDArray[np.int64], operand: int, bounds: Array
@@ -159,7 +163,7 @@ class Bounds:
 
     def _costs(self, population: Population, level: int, number: int, *, spread: bool) -> list[tuple[Any, Any, Any]]:
         """By operand, what loops to come may make less of its cost, what they do not, and what the two come to at least."""
-        keep = self.problem.keep_choices(level)[number]
+        keep = self.problem.keep_choices[level][number]
         here = bool(self.problem.levels[level].axes) and not spread
         outside = any(outer.axes for outer in self.problem.levels[:level])
         costs = []
@@ -178,7 +182,7 @@ class Bounds:
         `smallest` gives the least over all extents that the code's divide, infinite where none fits the level.
         """
         if level not in self._tables:
-            exact = [self._outside(level, keep) for keep in self.problem.keep_choices(level)]
+            exact = [self._outside(level, keep) for keep in self.problem.keep_choices[level]]
             self._tables[level] = exact
             self._tables[~level] = [self._least_of_multiples(values) for values in exact]
         return self._tables[~level if smallest else level]
@@ -191,7 +195,7 @@ class Bounds:
         found = np.full(len(self.grid), np.inf)
         rows = self.grid[fits]
         zero = np.zeros(len(rows))
-        columns = {("sum", "energy"): zero, ("sum", "dram"): zero, ("outputs",): zero}
+        columns: dict[Column, Array] = {("sum", *self.metric): zero}
         fresh = Population(rows, columns, zero.astype(np.int64), zero.astype(np.int64))
         repeats = self.growth.points / rows.prod(axis=1, dtype=np.float64)
         spread = any(outer.axes for outer in self.problem.levels[:level])
@@ -201,10 +205,10 @@ class Bounds:
                 continue
             fills = self.space.tile(operand, rows) * repeats
             _, write = self.growth.price(level, self.metric)
-            columns["open", operand, level] = fills
-            columns["pending", (operand, level), self.metric] = fills * (0.0 if spec.is_output and spread else write)
+            columns["open", operand, 0] = fills
+            columns["pending", (operand, 0), *self.metric] = fills * (0.0 if spec.is_output and spread else write)
             if spec.is_output and not spread:
-                columns["sum", self.metric] = columns["sum", self.metric] - write * self.growth.operand_sizes[operand]
+                columns["sum", *self.metric] = columns["sum", *self.metric] - write * self.growth.elements[operand]
         found[fits] = self.least(fresh, level - 1, spread=False)
         return found
 
@@ -218,12 +222,15 @@ class Bounds:
             table = np.moveaxis(rows, 0, rank)
         return table.reshape(-1, order="F")
 
+    def _settled(self, population: Population) -> Array:
+        return population.columns.get(("sum", *self.metric), np.zeros(len(population)))
+
     def _pending(self, population: Population, operand: int) -> Any:
         return sum(
             (
                 column
                 for name, column in population.columns.items()
-                if name[0] == "pending" and name[1][0] == operand and name[2:] == (self.metric,)
+                if name[0] == "pending" and name[1][0] == operand and name[2:] == self.metric
             ),
             np.zeros(len(population)),
         )
@@ -241,7 +248,7 @@ class Bounds:
         opened = [column for name, column in population.columns.items() if name[:2] == ("open", operand)]
         if not opened:
             return 0.0, 0.0, 0.0
-        spec, size = self.problem.operands[operand], self.growth.operand_sizes[operand]
+        spec, size = self.problem.operands[operand], self.growth.elements[operand]
         home = self.problem.home(self.problem.tensors[spec.name])
         choices = []
         for depth in [level] if kept else range(home, level):

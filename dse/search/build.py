@@ -12,7 +12,7 @@ from typing import Any
 from dse.cascade.cascade import rank_of
 from dse.cascade.einsum import Einsum
 from dse.model.accounting import CORRECTED
-from dse.model.einsum_nest import operation_cost, operand_names
+from dse.model.einsum_nest import operand_names, operation_cost
 from dse.model.evaluate import component_tables
 from dse.model.nest import Operand, product
 from dse.search.mapspace import divisors
@@ -61,7 +61,9 @@ def build_problem(
     operands = tuple(
         Operand(
             name,
-            tuple(tuple((rank, int(scale.evaluate(shapes))) for rank, scale in index.terms) for index in access.indices),
+            tuple(
+                tuple((rank, int(scale.evaluate(shapes))) for rank, scale in index.terms) for index in access.indices
+            ),
             access is einsum.output,
             (),
         )
@@ -92,9 +94,7 @@ def build_problem(
     return replace(problem, constraints=replace(constraints, ranks={**constraints.ranks, **sequential}))
 
 
-def _chain(
-    workload: Workload, hardware: Hardware, unit: UnitSpec, tables: Mapping[str, Any]
-) -> tuple[ChainLevel, ...]:
+def _chain(workload: Workload, hardware: Hardware, unit: UnitSpec, tables: Mapping[str, Any]) -> tuple[ChainLevel, ...]:
     """The memories on a unit's path. Shares of memories that other units use too are those that `dse.model` gives."""
     word = workload.word_bits()
     levels = []
@@ -137,9 +137,7 @@ class _Combined:
         for memory, names in keep.items():
             for name, key in names.items():
                 if name in bypass.get(memory, {}):
-                    raise self._clash(
-                        key, f"{memory} keeps {name}", bypass[memory][name], f"{memory} lets it pass by"
-                    )
+                    raise self._clash(key, f"{memory} keeps {name}", bypass[memory][name], f"{memory} lets it pass by")
         home = self.problem.memories[0]
         for name, key in bypass.get(home, {}).items():
             raise self.source.error(key, f"{name} comes from {home} or ends there, so {home} keeps it")
@@ -148,7 +146,10 @@ class _Combined:
         for (slot, rank), (least, _) in factors.items():
             if least > 1 and slot in ranks and rank not in ranks[slot]:
                 raise self._clash(
-                    places[slot, rank], f"{rank} has a factor of {least} at {slot}", where[slot], f"{slot} leaves {rank} out"
+                    places[slot, rank],
+                    f"{rank} has a factor of {least} at {slot}",
+                    where[slot],
+                    f"{slot} leaves {rank} out",
                 )
         self._check_products(factors, places)
         order = {}
@@ -231,4 +232,3 @@ class _Combined:
         return self.source.error(
             key, f"{self.problem.einsum}: no mapping can have both: {one}; {other} ({self.source.place(other_key)})"
         )
-

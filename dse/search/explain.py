@@ -105,7 +105,9 @@ def _least_capacity(problem: Problem) -> str:
                 high = middle
             else:
                 low = middle
-        return f"{level.memory} needs {in_bytes(problem, high)} for any mapping, has {in_bytes(problem, level.capacity)}"
+        return (
+            f"{level.memory} needs {in_bytes(problem, high)} for any mapping, has {in_bytes(problem, level.capacity)}"
+        )
     return "no single memory is too small: its memories and demands exclude every mapping together"
 
 

@@ -9,7 +9,7 @@ Columns of a population:
   (sum, energy), (sum, dram), (sum, seconds, level, key)    settled amounts
   (latency,)                                                the longest time that nothing is added to any more
   (pending, stream, ...)                                    amounts that loops further out may still make less
-  (open, operand, level)                                    elements that the operand's child asks of whatever parent
+  (open, operand, number)                                   elements that the operand's child asks of whatever parent
   (slide, stream, ...)                                      how an overlapping tile lies: elements moved, length, distance back
   (outputs,)                                                instances further out that sum up one output element
   (held,), (busy,)                                          elements in the buffer, PEs in use
@@ -32,12 +32,17 @@ from dse.search.population import Array, Column, Population
 from dse.specs.architecture import DIRECTIONS
 
 Stream = tuple[int, int]
-"""What a level receives of an operand: (operand, level); `COMPUTE` for one that nothing further out changes."""
-COMPUTE = -1
+"""What a level receives of an operand, as (operand, number). A tile that never overlaps stays in place as long as the
+tiles inside it, so all of an operand's levels are one stream; overlapping tiles have one each, the newest the last."""
+SETTLED = -1
+"""Instead of a number: nothing further out changes what is received."""
 
 
 class Growth:
-    """The steps by which populations of one mapspace grow."""
+    """The steps by which populations of one mapspace grow.
+
+    `elements` are how many different elements of each operand the Einsum touches; a strided index leaves some out.
+    """
 
     def __init__(self, space: Mapspace, *, with_dram: bool) -> None:
         self.space = space
@@ -45,7 +50,8 @@ class Growth:
         self.with_dram = with_dram
         self.sizes = np.array([self.problem.sizes], dtype=np.int64)
         self.points = float(math.prod(self.problem.sizes))
-        self.operand_sizes = [float(space.tile(at, self.sizes)[0]) for at in range(len(self.problem.operands))]
+        ones = np.ones_like(self.sizes)
+        self.elements = [float(self.receivers(at, self.sizes, ones)[0]) for at in range(len(self.problem.operands))]
         self.output = next(at for at, operand in enumerate(self.problem.operands) if operand.is_output)
         used = space.hard[self.output] | space.soft[self.output]
         self.reduced = [rank for rank in range(len(self.problem.ranks)) if rank not in used]
@@ -68,7 +74,7 @@ class Growth:
         if self.with_dram:
             columns["sum", "dram"] = np.zeros(rows)
         for operand in range(len(self.problem.operands)):
-            columns["open", operand, COMPUTE] = np.full(rows, self.points)
+            columns["open", operand, SETTLED] = np.full(rows, self.points)
         zero = np.zeros(rows, dtype=np.int64)
         return Population(np.ones((rows, len(self.problem.ranks)), dtype=np.int64), columns, zero, zero)
 
@@ -164,7 +170,7 @@ class Growth:
         """A level keeps tensors: it serves what waits for a parent, and waits for its own tile from further out."""
         columns = part.columns
         repeats = self.points / part.extents.prod(axis=1, dtype=np.float64)
-        distinct = self.operand_sizes[self.output] * columns["outputs",]
+        distinct = self.elements[self.output] * columns["outputs",]
         for operand, spec in enumerate(self.problem.operands):
             tensor = self.problem.tensors[spec.name]
             if tensor not in keep:
@@ -182,8 +188,9 @@ class Growth:
                 continue
             tile = self.space.tile(operand, part.extents)
             sliding = bool(self.space.soft[operand])
-            stream = (operand, depth) if sliding or not waits else stream
-            columns["open", *stream] = fills = tile * repeats
+            if sliding or not waits:
+                stream = (operand, 1 + max((n for own, n in waiting_streams(part) if own == operand), default=-1))
+            columns["open", stream[0], stream[1]] = fills = tile * repeats
             self.charge(columns, ("pending", stream), depth, writes=fills)
             if spec.is_output:
                 self.charge(columns, ("sum",), depth, writes=-distinct)
@@ -206,24 +213,24 @@ class Growth:
         writes: Array | None = None,
     ) -> None:
         """Add reads and writes of a level, in elements, to amounts that are settled or pending."""
-        level = self.problem.levels[depth]
-        moved = {"reads": reads, "writes": writes}
-        prices: dict[Column, dict[str, float]] = {("energy",): dict(zip(moved, self.price(depth, "energy"), strict=True))}
-        if level.is_dram and self.with_dram:
-            prices["dram",] = dict.fromkeys(moved, 1.0)
-        for key, seconds in level.seconds.items():
-            prices["seconds", depth, key] = dict.fromkeys(DIRECTIONS[key], seconds)
-        for name, price in prices.items():
-            for direction, each in price.items():
-                elements = moved[direction]
-                if elements is not None:
-                    _add(columns, (*where, *name), each * elements)
+        metrics: list[Column] = [("energy",), *(("seconds", depth, key) for key in self.problem.levels[depth].seconds)]
+        if self.problem.levels[depth].is_dram and self.with_dram:
+            metrics.append(("dram",))
+        for metric in metrics:
+            for each, elements in zip(self.price(depth, metric), (reads, writes), strict=True):
+                if elements is not None and each:
+                    _add(columns, (*where, *metric), each * elements)
 
-    def price(self, depth: int, metric: str) -> tuple[float, float]:
-        """What energy or DRAM traffic counts for an element that a level reads, and for one that it writes."""
+    def price(self, depth: int, metric: Column) -> tuple[float, float]:
+        """What ("energy",), ("dram",) or (seconds, level, key) counts for an element that a level reads, and writes."""
         level = self.problem.levels[depth]
-        if metric == "dram":
-            return float(level.is_dram), float(level.is_dram)
+        match metric:
+            case ("seconds", at, key):
+                each = level.seconds[key] if at == depth else 0.0
+                read, write = (each * (direction in DIRECTIONS[key]) for direction in ("reads", "writes"))
+                return read, write
+            case ("dram",):
+                return float(level.is_dram), float(level.is_dram)
         return level.read_pj, level.write_pj
 
     def parts(self, part: Population) -> list[Population]:
@@ -275,7 +282,7 @@ def settle(population: Population, stream: Stream) -> None:
         elif name[:2] == ("slide", stream):
             del columns[name]
         elif name == ("open", *stream):
-            columns["open", stream[0], COMPUTE] = columns.pop(name)
+            columns["open", stream[0], SETTLED] = columns.pop(name)
 
 
 def fold_times(population: Population) -> None:

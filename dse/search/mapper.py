@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +20,7 @@ from dse.search.growth import Growth, settle, waiting_streams
 from dse.search.mapspace import Mapspace
 from dse.search.population import Array, Column, Population, Ranking, join, rounded, undominated
 from dse.search.problem import LevelMapping, Nest, Problem
-
-OBJECTIVES: Mapping[str, tuple[str, ...]] = {
-    "energy": ("energy", "latency", "capacity"),
-    "latency": ("latency", "energy", "capacity"),
-    "edp": ("edp", "energy", "latency", "capacity"),
-    "dram": ("dram", "energy", "latency", "capacity"),
-}
-"""What is minimised, and what breaks ties in turn: energy in pJ, latency in s, DRAM traffic and the capacity used of the
-outermost bounded memory in bytes."""
+from dse.specs.mapspace import OBJECTIVES
 
 METRICS = ("energy", "latency", "capacity", "dram")
 """What a Pareto front may be over."""
@@ -98,7 +89,8 @@ def map_einsum(
     space = Mapspace(problem)
     size = space.size()
     growth = Growth(space, with_dram="dram" in (objective, *front))
-    bounds = {metric: Bounds(growth, metric) for metric in ("energy", "dram") if metric == "energy" or growth.with_dram}
+    metrics: list[Column] = [("energy",), *(("seconds", 0, key) for key in problem.levels[0].seconds)]
+    bounds = {metric: Bounds(growth, metric) for metric in (*metrics, *([("dram",)] if growth.with_dram else []))}
     limit: dict[str, float] = {}
     known: list[Point] = []
     if not front and size > FEW_ROWS:
@@ -111,15 +103,20 @@ def map_einsum(
         if not known:
             raise
         return Found(known, Proof(size, search.priced, dict(sorted(search.cut.items())), complete=False))
-    return Found([] if last is None else search.points(last), Proof(size, search.priced, dict(sorted(search.cut.items()))))
+    return Found(
+        [] if last is None else search.points(last), Proof(size, search.priced, dict(sorted(search.cut.items())))
+    )
 
 
-def _quick_points(growth: Growth, bounds: Mapping[str, Bounds], objective: str, chunk: int) -> list[Point]:
+def _quick_points(growth: Growth, bounds: Mapping[Column, Bounds], objective: str, chunk: int) -> list[Point]:
     """A good mapping at once, if one is found: runs for the objective, and for energy, that look at few rows; each looks
     at more than the one before, but not at what that one makes needless."""
     known: list[Point] = []
     goals = tuple(dict.fromkeys((objective, "energy")))
-    for goal, beam in [*((goal, Beam(BEAM_ROWS, apart=False)) for goal in goals), (objective, Beam(BEAM_ROWS // 2, apart=True))]:
+    for goal, beam in [
+        *((goal, Beam(BEAM_ROWS, apart=False)) for goal in goals),
+        (objective, Beam(BEAM_ROWS // 2, apart=True)),
+    ]:
         limit = _limits(known, growth.problem) if goal == objective else {}
         quick = _Search(growth, bounds, goal, (), limit, beam, chunk)
         best = quick.run()
@@ -149,7 +146,7 @@ class _Search:
     """One run from the innermost level to the outermost; a `beam` limits what it keeps at each boundary."""
 
     growth: Growth
-    bounds: Mapping[str, Bounds]
+    bounds: Mapping[Column, Bounds]
     objective: str
     front: tuple[str, ...]
     limit: Mapping[str, float]
@@ -167,7 +164,7 @@ class _Search:
         busy = math.prod(int(ways.factors.prod(axis=1).max(initial=1)) for ways in self.space.fanouts)
         self.floors = {
             "latency": self.growth.points * self.problem.operation_s / busy,
-            "dram": sum(self.growth.operand_sizes) if len(self.problem.tensors) == len(self.problem.names) else 0.0,
+            "dram": sum(self.growth.elements) if len(self.problem.tensors) == len(self.problem.names) else 0.0,
         }
         self.stage_count = len(self.problem.levels) + sum(bool(level.axes) for level in self.problem.levels)
 
@@ -247,7 +244,7 @@ class _Search:
 
     def step(self, depth: int, populations: Sequence[Population]) -> Iterator[Population]:
         """Every set of loops of a level, in every order that matters, for every set of tensors kept."""
-        for number, keep in enumerate(self.problem.keep_choices(depth)):
+        for number, keep in enumerate(self.problem.keep_choices[depth]):
             for population in populations:
                 waiting = waiting_streams(population)
                 for rows, extents in self.grown(depth, population, number, keep):
@@ -278,14 +275,10 @@ class _Search:
         for rank, table in enumerate(tables):
             most = most * table.count[positions[:, rank]]
         ends = np.cumsum(most)
-        tabled = self.limit and self.bounds["energy"].tabled
-        serving = {
-            metric: bound.serving(population, depth, number, spread=True)
-            for metric, bound in self.bounds.items()
-            if tabled
-        }
-        outside = {metric: self.bounds[metric].table(depth, smallest=False)[number] for metric in serving}
-        seconds = self.least_value(population, "latency", depth, spatial=True)
+        bounds = self.needed_bounds() if self.limit and self.bounds["energy",].tabled else []
+        serving = {bound.metric: bound.serving(population, depth, number, spread=True) for bound in bounds}
+        outside = {bound.metric: bound.table(depth, smallest=False)[number] for bound in bounds}
+        seconds = self.least_seconds(population, depth)
         start = 0
         while start < len(population):
             before = ends[start - 1] if start else 0.0
@@ -305,22 +298,19 @@ class _Search:
                 fits = self.fits(depth, keep, extents)
                 self.cut["capacity"] += len(fits) - int(fits.sum())
                 rows, extents, codes = rows[fits], extents[fits], codes[fits]
-            if tabled:
-                for tight in (False, True):
-                    values = {
-                        metric: outside[metric][codes]
-                        + (
-                            self.bounds[metric].growing(population, rows, extents, depth, number)
-                            if tight
-                            else serving[metric][rows]
-                        )
-                        for metric in serving
-                    }
-                    values["latency"] = seconds[rows]
-                    values["edp"] = values["latency"] * values["energy"]
-                    may = self.promising(values.__getitem__)
-                    self.cut["bound"] += len(may) - int(may.sum())
-                    rows, extents, codes = rows[may], extents[may], codes[may]
+            for tight in (False, True) if bounds else ():
+                least = {
+                    bound.metric: outside[bound.metric][codes]
+                    + (
+                        bound.growing(population, rows, extents, depth, number)
+                        if tight
+                        else serving[bound.metric][rows]
+                    )
+                    for bound in bounds
+                }
+                may = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
+                self.cut["bound"] += len(may) - int(may.sum())
+                rows, extents, codes = rows[may], extents[may], codes[may]
             if len(rows):
                 yield rows, extents
             self.progress((len(self.stages) - 1 + stop / len(population)) / self.stage_count)
@@ -362,7 +352,7 @@ class _Search:
         """Without dominated rows. Rows compare where extents, the promise and the lie of sliding tiles are equal."""
         keys = [self.space.codes(population.extents), population.columns["outputs",]]
         keys += [column for name, column in population.columns.items() if name[0] == "slide"]
-        if self.problem.constraints.utilization:
+        if self.problem.constraints.utilization and np.any(population.extents != self.sizes):
             keys.append(population.columns["busy",])
         keep = undominated(keys, self.ranking(population), (population.origin, population.choice))
         self.cut["dominance"] += len(population) - len(keep)
@@ -390,9 +380,7 @@ class _Search:
             return Ranking([*every, *seconds], [amounts["energy"], amounts["capacity"]])
         return Ranking(every, [amounts[metric] for metric in OBJECTIVES[self.objective]])
 
-    def narrowed(
-        self, populations: Sequence[Population], most: int, depth: int, *, spatial: bool
-    ) -> list[Population]:
+    def narrowed(self, populations: Sequence[Population], most: int, depth: int, *, spatial: bool) -> list[Population]:
         """The most promising rows alone."""
         if not populations:
             return []
@@ -429,13 +417,40 @@ class _Search:
             keep &= ~level | (least(second) <= self.limit[second] * MARGIN)
         return keep
 
+    def needed_bounds(self) -> list[Bounds]:
+        """The bounds that the objective and what breaks its ties first ask for."""
+        ranked = OBJECTIVES[self.objective][:2]
+        return [
+            bound
+            for metric, bound in self.bounds.items()
+            if (metric[0] == "seconds" and {"latency", "edp"} & set(ranked))
+            or metric[0] in ranked
+            or (metric[0] == "energy" and "edp" in ranked)
+        ]
+
     def least_value(self, population: Population, metric: str, depth: int, *, spatial: bool) -> Array:
         """The least that a metric can come to for each row of the stage at `depth`."""
-        if metric in self.bounds:
-            return self.bounds[metric].least(population, depth if spatial else depth - 1, spread=spatial)
-        outer = math.prod(size for level in self.problem.levels[:depth] for _, size in level.axes)
-        seconds = population.columns["latency",] / outer
-        return seconds * self.least_value(population, "energy", depth, spatial=spatial) if metric == "edp" else seconds
+        asked = {"edp": ("energy", "seconds"), "latency": ("seconds",)}.get(metric, (metric,))
+        least = {
+            name: bound.least(population, depth if spatial else depth - 1, spread=spatial)
+            for name, bound in self.bounds.items()
+            if name[0] in asked
+        }
+        return self.metrics_of(least, self.least_seconds(population, depth))[metric]
+
+    def metrics_of(self, least: Mapping[Column, Array], seconds: Array) -> dict[str, Array]:
+        """Least values by metric, from those of energy, DRAM traffic and each time, and the seconds known so far."""
+        found = {name[0]: values for name, values in least.items() if name[0] != "seconds"}
+        found["latency"] = np.maximum.reduce([seconds, *(each for name, each in least.items() if name[0] == "seconds")])
+        if "energy" in found:
+            found["edp"] = found["energy"] * found["latency"]
+        return found
+
+    def least_seconds(self, population: Population, depth: int) -> Array:
+        """Seconds so far, if fan-outs further out divide them by all that they have."""
+        return population.columns["latency",] / math.prod(
+            size for level in self.problem.levels[:depth] for _, size in level.axes
+        )
 
     # ---- reading back
 
@@ -478,7 +493,7 @@ class _Search:
             else:
                 number, order = self.space.decode(choice)
                 factors = (stage.extents[row] // before.extents[origin]).tolist()
-                keeps[depth] = problem.keep_choices(depth)[number]
+                keeps[depth] = problem.keep_choices[depth][number]
                 temporal[depth] = tuple((problem.ranks[rank], factors[rank]) for rank in reversed(order))
             row = origin
         return tuple(

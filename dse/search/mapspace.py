@@ -66,9 +66,7 @@ class Mapspace:
 
     def positions(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Position of each extent among the divisors of its rank; shape (n, ranks)."""
-        return np.stack(
-            [np.searchsorted(found, extents[:, rank]) for rank, found in enumerate(self.divisors)], axis=1
-        )
+        return np.stack([np.searchsorted(found, extents[:, rank]) for rank, found in enumerate(self.divisors)], axis=1)
 
     def codes(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """One number for each row of extents."""
@@ -166,9 +164,7 @@ class Mapspace:
 
     def _distinct_orders(self, depth: int, active: frozenset[int], waiting: Sequence[int]) -> list[Order]:
         ranks = self.problem.ranks
-        written = [
-            ranks.index(name) for name in self.problem.constraints.order.get(self.problem.memories[depth], ())
-        ]
+        written = [ranks.index(name) for name in self.problem.constraints.order.get(self.problem.memories[depth], ())]
         outer = [rank for rank in written if rank in active]
         free = sorted(active - set(outer))
         found: dict[Any, Order] = {}
@@ -211,7 +207,9 @@ class Mapspace:
     @cached_property
     def hard(self) -> list[frozenset[int]]:
         """By operand, the ranks whose loops leave no overlap: those alone in an index."""
-        return [frozenset(rank for index in indices if len(index) == 1 for rank, _ in index) for indices in self.indices]
+        return [
+            frozenset(rank for index in indices if len(index) == 1 for rank, _ in index) for indices in self.indices
+        ]
 
     @cached_property
     def soft(self) -> list[frozenset[int]]:
@@ -263,7 +261,11 @@ class Mapspace:
     def required(self) -> list[tuple[str, ...]]:
         """By level, the tensors that every choice keeps there."""
         return [
-            tuple(name for name in self.problem.names if all(name in choice for choice in self.problem.keep_choices(depth)))
+            tuple(
+                name
+                for name in self.problem.names
+                if all(name in choice for choice in self.problem.keep_choices[depth])
+            )
             for depth in range(len(self.problem.levels))
         ]
 
@@ -273,7 +275,7 @@ class Mapspace:
         Orders are those of loops with factors above 1; inside the innermost memory they change nothing and count once.
         """
         problem = self.problem
-        keeps = math.prod(len(problem.keep_choices(depth)) for depth in range(len(problem.levels)))
+        keeps = math.prod(len(problem.keep_choices[depth]) for depth in range(len(problem.levels)))
         axes = [axis for level in problem.levels for axis in level.axes]
         outer = len(problem.levels) - 1
         combined: dict[Axes, Counter[int]] = {(1,) * len(axes): Counter({0: 1})}

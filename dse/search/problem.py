@@ -89,20 +89,23 @@ class Problem:
         """The level where a tensor comes from or ends up."""
         return self.homes.get(tensor, 0)
 
-    def keep_choices(self, depth: int) -> list[tuple[str, ...]]:
-        """Sets of tensors that a level may keep, the largest first."""
-        memory = self.memories[depth]
-        must, never = (side.get(memory, frozenset()) for side in (self.constraints.keep, self.constraints.bypass))
-        choices: list[tuple[str, ...]] = [()]
-        for name in self.names:
-            if depth < self.home(name):
-                options = [False]
-            elif name in must or depth == self.home(name):
-                options = [True]
-            else:
-                options = [False] if name in never else [True, False]
-            choices = [(*chosen, name) if keeps else chosen for chosen in choices for keeps in options]
-        return choices
+    @cached_property
+    def keep_choices(self) -> list[list[tuple[str, ...]]]:
+        """By level, the sets of tensors that it may keep, the largest first."""
+        found = []
+        for depth, memory in enumerate(self.memories):
+            must, never = (side.get(memory, frozenset()) for side in (self.constraints.keep, self.constraints.bypass))
+            choices: list[tuple[str, ...]] = [()]
+            for name in self.names:
+                if depth < self.home(name):
+                    options = [False]
+                elif name in must or depth == self.home(name):
+                    options = [True]
+                else:
+                    options = [False] if name in never else [True, False]
+                choices = [(*chosen, name) if keeps else chosen for chosen in choices for keeps in options]
+            found.append(choices)
+        return found
 
 
 @dataclass(frozen=True)

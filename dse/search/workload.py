@@ -15,12 +15,12 @@ from dse.model.evaluate import price
 from dse.model.result import Result
 from dse.search.build import build_problem, units_for
 from dse.search.explain import explain_none
-from dse.search.mapper import OBJECTIVES, Found, Point, map_einsum
+from dse.search.mapper import Found, Point, map_einsum
 from dse.search.problem import Constraints, Nest, Problem
 from dse.specs.architecture import Hardware
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import mapping_from
-from dse.specs.mapspace import FREE, MapspaceSpec, check_mapspace
+from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec, check_mapspace
 from dse.specs.quantity import Quantity
 from dse.specs.source import SpecError, allowed
 from dse.specs.workload import Workload
@@ -77,8 +77,22 @@ def map_workload(
     `given` sets parameters and ranks of the workload. With several `jobs`, Einsums are searched side by side; what is
     found does not depend on it.
     """
-    problems = _problems(workload, hardware, spec, given)
-    found = _search(problems, objective, jobs, progress)
+    problems = problems_of(workload, hardware, spec, given)
+    return assemble(
+        workload, hardware, spec, given, objective, problems, search_all(problems, objective, jobs, progress)
+    )
+
+
+def assemble(
+    workload: Workload,
+    hardware: Hardware,
+    spec: MapspaceSpec,
+    given: Mapping[str, Quantity],
+    objective: str,
+    problems: Sequence[Problem],
+    found: Sequence[Found],
+) -> WorkloadMap:
+    """What the problems of a workload came to: of each Einsum the best unit, and all of it priced. Raises SpecError."""
     einsums: dict[str, EinsumMap] = {}
     for einsum in workload.cascade.computed:
         own = [EinsumMap(p, f) for p, f in zip(problems, found, strict=True) if p.einsum == einsum.name]
@@ -102,7 +116,7 @@ def search_fronts(
 ) -> dict[str, Found]:
     """The Pareto front of each Einsum over some metrics, on the first unit that can run it. Raises SpecError."""
     found = {}
-    for problem in _problems(workload, hardware, spec, given):
+    for problem in problems_of(workload, hardware, spec, given):
         if problem.einsum not in found:
             found[problem.einsum] = map_einsum(problem, metrics[0], metrics)
             if not found[problem.einsum].points:
@@ -116,16 +130,20 @@ def search_bounds(
     """Least DRAM traffic over the capacity of a memory, by Einsum: a front with all that is inside the memory taken away,
     so that it alone holds data on chip. Raises SpecError for an unknown memory."""
     found = {}
-    for problem in _problems(workload, hardware, FREE, given):
+    for problem in problems_of(workload, hardware, FREE, given):
         if problem.einsum in found:
             continue
         inner = problem.memories[1:]
         if memory not in inner:
-            raise SpecError(f"--bound: {problem.unit} has no {memory!r} inside {problem.memories[0]}; {allowed(memory, inner)}")
+            raise SpecError(
+                f"--bound: {problem.unit} has no {memory!r} inside {problem.memories[0]}; {allowed(memory, inner)}"
+            )
         last = problem.levels[problem.memories.index(memory)]
         whole = replace(last, capacity=UNBOUNDED, axes=(), seconds={})
         levels = (replace(problem.levels[0], axes=()), whole)
-        found[problem.einsum] = map_einsum(replace(problem, levels=levels, constraints=Constraints()), "dram", ("capacity", "dram"))
+        found[problem.einsum] = map_einsum(
+            replace(problem, levels=levels, constraints=Constraints()), "dram", ("capacity", "dram")
+        )
     return found
 
 
@@ -133,10 +151,10 @@ UNBOUNDED = 2.0**60
 """Elements that no tile comes to: a bounded memory in name only."""
 
 
-def _problems(
+def problems_of(
     workload: Workload, hardware: Hardware, spec: MapspaceSpec, given: Mapping[str, Quantity]
 ) -> list[Problem]:
-    """Each Einsum on each unit that can run it. Raises SpecError."""
+    """What is to be solved: each Einsum on each unit that can run it. Raises SpecError."""
     check_mapspace(spec, workload, hardware.architecture)
     values = {**given, **workload.parameter_values(given)}
     return [
@@ -153,9 +171,13 @@ def _none_valid(hardware: Hardware, spec: MapspaceSpec, einsum: str, problems: S
     return source.error((), f"{einsum} has no valid mapping: {reasons}")
 
 
-def _search(
-    problems: Sequence[Problem], objective: str, jobs: int, progress: Callable[[str, float], None]
+def search_all(
+    problems: Sequence[Problem],
+    objective: str,
+    jobs: int = 1,
+    progress: Callable[[str, float], None] = lambda name, share: None,
 ) -> list[Found]:
+    """Solve each problem, `jobs` at a time; `progress` is told which, and the share of all that is done."""
     if jobs > 1 and len(problems) > 1:
         with ProcessPoolExecutor(min(jobs, len(problems))) as pool:
             waiting = [pool.submit(map_einsum, problem, objective) for problem in problems]
@@ -178,7 +200,11 @@ def mapping_data(
     workload: Workload, hardware: Hardware, objective: str, einsums: Mapping[str, EinsumMap]
 ) -> dict[str, Any]:
     """What a mapping file of some Einsums' best nests says."""
-    sizes = {rank: size for each in einsums.values() for rank, size in zip(each.problem.ranks, each.problem.sizes, strict=True)}
+    sizes = {
+        rank: size
+        for each in einsums.values()
+        for rank, size in zip(each.problem.ranks, each.problem.sizes, strict=True)
+    }
     proven = all(each.found.proof.complete for each in einsums.values())
     shapes = ", ".join(f"{rank.upper()} = {size}" for rank, size in sizes.items())
     return {
@@ -201,4 +227,3 @@ def _plan_of(unit: str, nest: Nest) -> dict[str, Any]:
         "spatial": {axis: tokens(loops) for level in nest for axis, loops in level.spatial.items() if loops},
         "keep": {level.memory: list(level.keep) for level in nest},
     }
-

@@ -19,7 +19,13 @@ Spec = TypeVar("Spec")
 SUFFIXES = {"mappings": ".mapping.yaml", "mapspaces": ".mapspace.yaml"}
 """Endings of the kinds that stand beside architectures."""
 MODELS_FILE = "models.yaml"
-FOLDERS = {"archs": "arch_specs", "mappings": "arch_specs", "mapspaces": "arch_specs", "workloads": "workloads", "studies": "studies"}
+FOLDERS = {
+    "archs": "arch_specs",
+    "mappings": "arch_specs",
+    "mapspaces": "arch_specs",
+    "workloads": "workloads",
+    "studies": "studies",
+}
 
 
 def library_folder(kind: str) -> Path:

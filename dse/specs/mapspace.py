@@ -21,6 +21,15 @@ from dse.specs.workload import Workload
 ALL = "all"
 """Instead of a list of tensors: every tensor of the Einsum."""
 
+OBJECTIVES: Mapping[str, tuple[str, ...]] = {
+    "energy": ("energy", "latency", "capacity"),
+    "latency": ("latency", "energy", "capacity"),
+    "edp": ("edp", "energy", "latency", "capacity"),
+    "dram": ("dram", "energy", "latency", "capacity"),
+}
+"""What may be minimised, and what breaks ties in turn: energy in pJ, latency in s, DRAM traffic and the capacity used of
+the outermost bounded memory in bytes."""
+
 _BOUND = re.compile(r"(?P<relation><=|>=)\s*(?P<bound>.+)\Z")
 _RANGE = re.compile(r"(?P<least>.+?)\s*\.\.\s*(?P<most>.+)\Z")
 
@@ -145,7 +154,10 @@ def check_mapspace(spec: MapspaceSpec, workload: Workload, architecture: Archite
     einsums = {einsum.name: einsum for einsum in workload.cascade.computed}
     for name in spec.einsums:
         spec.source.check_known(name, einsums, ("einsums", name), "Einsum", f"of {workload.name}")
-    for demands, own in [(spec.common, einsums), *((each, {name: einsums[name]}) for name, each in spec.einsums.items())]:
+    for demands, own in [
+        (spec.common, einsums),
+        *((each, {name: einsums[name]}) for name, each in spec.einsums.items()),
+    ]:
         variables = {variable for einsum in own.values() for variable in einsum.variables}
         tensors = {access.tensor for einsum in own.values() for access in (einsum.output, *einsum.inputs)}
         for key, kind, name in _named(demands):
@@ -184,5 +196,3 @@ def _named(demands: Demands) -> Iterator[tuple[Key, str, str]]:
         yield (*key, "order", memory), "memory", memory
         for number, rank in enumerate(ranks):
             yield (*key, "order", memory, number), "rank variable", rank
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +13,18 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dse.specs.architecture import Architecture
-from dse.specs.library import default_mapping, find, load_architecture, load_mapping, load_models, load_workload
+from dse.specs.library import (
+    default_mapping,
+    default_mapspace,
+    find,
+    load_architecture,
+    load_mapping,
+    load_mapspace,
+    load_models,
+    load_workload,
+)
 from dse.specs.mapping import Mapping as MappingSpec
+from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec, check_mapspace
 from dse.specs.parameters import Located, locate
 from dse.specs.quantity import COUNT, Dimension, Quantity
 from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, show_path, validate
@@ -26,15 +37,21 @@ TOTALS = ("latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memo
 
 RESERVED = (
     *TOTALS, "design", "accounting", "workload", "einsum", "unit", "cycles", "utilization", "point", "feasible",
-    "speedup", "energy",
+    "speedup", "energy", "proven", "mappings", "priced",
 )  # fmt: skip
 """Columns of the results, which no axis may be called like."""
+
+
+class _Map(SpecModel):
+    objective: str = "energy"
+    mapspace: str | None = None
 
 
 class _Design(SpecModel):
     architecture: str
     workload: str
     mapping: str | None = None
+    map: _Map | None = None
     choices: str | None = None
     options: dict[str, str] = {}
     parameters: dict[str, Any] = {}
@@ -80,8 +97,16 @@ class ChoiceTable:
 
 
 @dataclass(frozen=True)
+class MapSearch:
+    """A mapping that is searched at every point: what is minimised, and what is demanded of it."""
+
+    objective: str
+    mapspace: MapspaceSpec
+
+
+@dataclass(frozen=True)
 class Design:
-    """A named combination of architecture, workload and mapping, with parameters of its own.
+    """A named combination of architecture, workload and mapping - or a search for the mapping - with parameters of its own.
 
     `label` and `colour` (#RRGGBB; None: the next free one) say how figures show it.
     """
@@ -89,19 +114,24 @@ class Design:
     name: str
     architecture: Architecture
     workload: Workload
-    mapping: MappingSpec
+    mapping: MappingSpec | MapSearch
     choices: ChoiceTable | None
     options: Mapping[str, str]
     parameters: Mapping[str, Located]
     label: str
     colour: str | None
 
+    @property
+    def mapping_options(self) -> Mapping[str, Mapping[str, Any]]:
+        """Options that its mapping offers, by name; a searched one offers none."""
+        return {} if isinstance(self.mapping, MapSearch) else self.mapping.options
+
     @cached_property
     def parameter_dimensions(self) -> dict[str, Dimension]:
         """Every parameter that may be set by name, and the dimension of its value."""
-        plan = self.mapping.plan(self.options)
+        own = {} if isinstance(self.mapping, MapSearch) else self.mapping.plan(self.options).parameters
         found = {name: value.dimension for name, value in self.architecture.resolve().values.items()}
-        for name, written in {**self.workload.parameters, **self.workload.ranks, **plan.parameters}.items():
+        for name, written in {**self.workload.parameters, **self.workload.ranks, **own}.items():
             found[name] = COUNT
             if isinstance(written, Located) and not written.expression.names:
                 found[name] = written.quantity({}).dimension
@@ -193,12 +223,16 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
 
     architecture = at("architecture", lambda: load_architecture(written.architecture, path))
     workload = at("workload", lambda: load_workload(written.workload, path))
-    mapping = at(
-        "mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path)
-    )
-    for option in written.options:
-        source.check_known(option, mapping.options, (*key, "options", option), "option")
-    at("options", lambda: mapping.plan(written.options))
+    mapping: MappingSpec | MapSearch
+    if written.map is not None:
+        mapping = _map_search(name, written, written.map, architecture, workload, source, path)
+    else:
+        mapping = at(
+            "mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path)
+        )
+        for option in written.options:
+            source.check_known(option, mapping.options, (*key, "options", option), "option")
+        at("options", lambda: mapping.plan(written.options))
     parameters = {
         label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()
     }
@@ -209,6 +243,31 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
         source.check_known(label, dimensions, (*key, "parameters", label), "parameter")
         located.quantity({}, dimensions[label])
     return design
+
+
+def _map_search(
+    name: str,
+    written: _Design,
+    search: _Map,
+    architecture: Architecture,
+    workload: Workload,
+    source: Source,
+    path: Path,
+) -> MapSearch:
+    key: Key = ("designs", name)
+    for part in ("mapping", "choices", "options"):
+        if getattr(written, part):
+            raise source.error((*key, part), f"{name}: its mapping is searched ('map'), so it takes no {part!r}")
+    source.check_known(search.objective, OBJECTIVES, (*key, "map", "objective"), "objective")
+    chosen = search.mapspace or default_mapspace(architecture.name, workload.name) or FREE.name
+    try:
+        spec = FREE if chosen == FREE.name else load_mapspace(chosen, path)
+        check_mapspace(spec, workload, architecture)
+    except SpecError as error:
+        if all(":" in line and line.split(":")[1].isdigit() for line in error.lines):
+            raise
+        raise source.error((*key, "map", "mapspace"), str(error)) from None
+    return MapSearch(search.objective, spec)
 
 
 def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Source, key: Key) -> ChoiceTable:
@@ -226,7 +285,7 @@ def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Sou
     if not keys:
         raise SpecError(f"{shown}:1: no column is an axis of the sweep; allowed: {', '.join(axes)}")
     dimensions = design.parameter_dimensions
-    names = {*dimensions, *design.mapping.options}
+    names = {*dimensions, *design.mapping_options}
     for column in columns:
         if column not in keys and column not in names:
             raise SpecError(f"{shown}:1: unknown column {column!r}; {allowed(column, {*axes, *names})}")
@@ -242,8 +301,8 @@ def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Sou
             raise SpecError(f"{shown}:{line}: a second row for {', '.join(map(str, at))}")
         rows[at] = {column: row[column] for column in columns if column not in keys}
         for column, value in rows[at].items():
-            if column in design.mapping.options:
-                alternatives = design.mapping.options[column]
+            if column in design.mapping_options:
+                alternatives = design.mapping_options[column]
                 if value not in alternatives:
                     raise SpecError(f"{shown}:{line}: {column} has no choice {value!r}; {allowed(value, alternatives)}")
             else:
@@ -262,6 +321,9 @@ def _axis(
     if not values:
         raise source.error(key, f"{axis}: the range is empty; give at least one value")
     if axis == MODEL_AXIS:
+        values = [
+            name for number, value in enumerate(values) for name in _models_like(value, models, source, (*key, number))
+        ]
         for number, value in enumerate(values):
             source.check_known(str(value), models, (*key, number), "model")
             if value in values[:number]:
@@ -284,6 +346,16 @@ def _axis(
             raise source.error((*key, number), f"{axis}: {value!r} stands in the range twice")
         found.append(located.quantity({}))
     return tuple(found)
+
+
+def _models_like(value: Any, models: Mapping[str, Any], source: Source, key: Key) -> list[Any]:
+    """The models that a name with `*` in it stands for, or the name itself. Raises SpecError where it stands for none."""
+    if "*" not in str(value):
+        return [value]
+    found = [name for name in models if fnmatchcase(name, str(value))]
+    if not found:
+        raise source.error(key, f"no model is called like {value!r}; {allowed(value, models)}")
+    return found
 
 
 def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Design], source: Source) -> Figure:

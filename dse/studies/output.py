@@ -17,6 +17,7 @@ import yaml
 
 from dse.model.accounting import SWITCHES
 from dse.specs.source import SpecError
+from dse.specs.study import Design, MapSearch
 from dse.studies.run import StudyResult, accountings
 
 VERSIONS_OF = ("dse", "numpy", "pandas", "matplotlib")
@@ -62,6 +63,8 @@ def write_results(
     with all_or_nothing(folder, () if draw else drawn) as scratch:
         write_csv(result.frame, scratch / "results.csv")
         write_csv(result.breakdown, scratch / "breakdown.csv")
+        if result.maps:
+            (scratch / "mappings.txt").write_text(nests_text(result), encoding="utf-8")
         record = {
             "study": result.study.data,
             "settings": dict(settings),
@@ -74,13 +77,24 @@ def write_results(
             draw(scratch)
 
 
+def nests_text(result: StudyResult) -> str:
+    """The mappings that were searched as loop nests, each with its proof."""
+    from dse.report.nests import nest_lines, proof_line
+
+    blocks = []
+    for (design, point), found in result.maps.items():
+        for each in found.einsums.values():
+            blocks.append("\n".join([f"# {design}, {point}", *nest_lines(each), proof_line(each.found.proof)]))
+    return "\n\n".join(blocks) + "\n"
+
+
 def _resolved(result: StudyResult) -> dict[str, Any]:
     """What the study came to: files, options and own parameters of each design, and the switches of each accounting."""
     designs = {
         name: {
             "architecture": design.architecture.source.path,
             "workload": design.workload.source.path,
-            "mapping": design.mapping.source.path,
+            "mapping": _mapping_of(design),
             "choices": design.choices.path if design.choices else None,
             "options": dict(design.options),
             "parameters": {label: located.expression.text for label, located in design.parameters.items()},
@@ -92,6 +106,12 @@ def _resolved(result: StudyResult) -> dict[str, Any]:
         for name, accounting in accountings(result.study).items()
     }
     return {"designs": designs, "accounting": switches}
+
+
+def _mapping_of(design: Design) -> str | dict[str, str]:
+    if isinstance(design.mapping, MapSearch):
+        return {"objective": design.mapping.objective, "mapspace": design.mapping.mapspace.source.path}
+    return design.mapping.source.path
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -15,10 +15,13 @@ import pandas as pd
 from dse.model.accounting import PRESETS, SWITCHES, Accounting
 from dse.model.evaluate import evaluate
 from dse.model.result import Result
+from dse.search.workload import WorkloadMap, assemble, problems_of, search_all
 from dse.specs.parameters import locate
 from dse.specs.quantity import BANDWIDTH, DIMENSION_NAMES, FREQUENCY, INFORMATION, Quantity, QuantityError, number
 from dse.specs.source import Source, SpecError, allowed
-from dse.specs.study import MODEL_AXIS, Design, Study
+from dse.specs.study import MODEL_AXIS, Design, MapSearch, Study
+
+Found = TypeVar("Found")
 
 COLUMN_UNITS = {INFORMATION: ("_bytes", 8), BANDWIDTH: ("_bytes_per_s", 8), FREQUENCY: ("_hz", 1)}
 """Suffix of a swept parameter's column, and base units in one of it."""
@@ -28,13 +31,14 @@ COLUMN_UNITS = {INFORMATION: ("_bytes", 8), BANDWIDTH: ("_bytes_per_s", 8), FREQ
 class StudyResult:
     """`frame` has a row per accounting, design and point; `breakdown` a row per Einsum of each.
 
-    `axes` are the columns that tell points apart.
+    `axes` are the columns that tell points apart; `maps` the mappings that were searched, by design and point.
     """
 
     study: Study
     axes: tuple[str, ...]
     frame: pd.DataFrame
     breakdown: pd.DataFrame
+    maps: Mapping[tuple[str, str], WorkloadMap]
 
 
 @dataclass(frozen=True)
@@ -83,16 +87,16 @@ def with_settings(study: Study, settings: Sequence[str]) -> Study:
         if name not in designs:
             raise SpecError(f"--set {text}: unknown design {name!r}; {allowed(name, designs)}")
         design = designs[name]
-        if parameter in design.mapping.options:
-            if value not in design.mapping.options[parameter]:
+        if parameter in design.mapping_options:
+            if value not in design.mapping_options[parameter]:
                 raise SpecError(
-                    f"--set {text}: {parameter} has no choice {value!r}; {allowed(value, design.mapping.options[parameter])}"
+                    f"--set {text}: {parameter} has no choice {value!r}; {allowed(value, design.mapping_options[parameter])}"
                 )
             designs[name] = replace(design, options={**design.options, parameter: value})
             continue
         dimensions = design.parameter_dimensions
         if parameter not in dimensions:
-            known = {*dimensions, *design.mapping.options}
+            known = {*dimensions, *design.mapping_options}
             raise SpecError(f"--set {text}: {name} has no parameter {parameter!r}; {allowed(parameter, known)}")
         if parameter in study.sweep:
             raise SpecError(f"--set {text}: {parameter} is swept by {study.name}; change its sweep instead")
@@ -108,13 +112,19 @@ def with_settings(study: Study, settings: Sequence[str]) -> Study:
     return replace(study, designs=designs)
 
 
-def run_study(study: Study, advance: Callable[[str], None] = lambda step: None) -> StudyResult:
-    """Price every design of a study; `advance` is called with a name after each step. Raises SpecError."""
+def run_study(study: Study, advance: Callable[[str], None] = lambda step: None, jobs: int = 1) -> StudyResult:
+    """Price every design of a study; `advance` is called with a name after each step. Mappings that are to be searched
+    are, `jobs` at a time. Raises SpecError."""
     points = [Point(dict(zip(study.sweep, values, strict=True))) for values in itertools.product(*study.sweep.values())]
     frames, breakdowns = [], []
+    maps = _search_maps(study, points, jobs)
     for accounting_name, accounting in accountings(study).items():
         for design in study.designs.values():
-            frame, breakdown = _price_design(study, design, points, accounting)
+            if isinstance(design.mapping, MapSearch):
+                own = [maps[design.name, point.label()] for point in points]
+                frame, breakdown = _price_maps(study, design, points, own, accounting)
+            else:
+                frame, breakdown = _price_design(study, design, points, accounting)
             for table in (frame, breakdown):
                 table.insert(0, "design", design.name)
                 table.insert(1, "accounting", accounting_name)
@@ -127,7 +137,61 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None) 
     columns = list(dict.fromkeys(column for frame in frames for column in frame.columns))
     joined = pd.concat([frame.reindex(columns=columns, fill_value=0) for frame in frames], ignore_index=True)
     joined = joined[[column for column in joined.columns if column not in swept] + swept]
-    return StudyResult(study, axes, joined, pd.concat(breakdowns, ignore_index=True))
+    return StudyResult(study, axes, joined, pd.concat(breakdowns, ignore_index=True), maps)
+
+
+def _search_maps(study: Study, points: Sequence[Point], jobs: int) -> dict[tuple[str, str], WorkloadMap]:
+    """The best mapping of every design that searches for it, at every point, all problems in one go."""
+    tasks, problems = [], {}
+    for design in study.designs.values():
+        search = design.mapping
+        if not isinstance(search, MapSearch):
+            continue
+        for point in points:
+            given = parameters_at(study, design, point, {})
+            hardware = design.architecture.resolve(
+                {name: value for name, value in given.items() if name in design.architecture.parameters}
+            )
+            own = {name: value for name, value in given.items() if name not in design.architecture.parameters}
+            task = (design.workload, hardware, search.mapspace, own, search.objective)
+            tasks.append((design.name, point, task))
+            problems[design.name, point.label()] = _named(design, point, lambda task=task: problems_of(*task[:4]))  # type: ignore[misc]
+    found: dict[tuple[str, str], WorkloadMap] = {}
+    for objective in dict.fromkeys(task[4] for _, _, task in tasks):
+        chosen = [(name, point, task) for name, point, task in tasks if task[4] == objective]
+        flat = [each for name, point, _ in chosen for each in problems[name, point.label()]]
+        solved = iter(search_all(flat, objective, jobs))
+        for name, point, task in chosen:
+            own_problems = problems[name, point.label()]
+            results = [next(solved) for _ in own_problems]
+            design = study.designs[name]
+            found[name, point.label()] = _named(
+                design,
+                point,
+                lambda task=task, p=own_problems, r=results: assemble(*task, p, r),  # type: ignore[misc]
+            )
+    return {(name, point.label()): found[name, point.label()] for name, point, _ in tasks}
+
+
+def _price_maps(
+    study: Study, design: Design, points: Sequence[Point], maps: Sequence[WorkloadMap], accounting: Accounting
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Totals and Einsums of a design whose mapping was searched, with the size of each proof."""
+    frames, breakdowns = [], []
+    for point, best in zip(points, maps, strict=True):
+        given = parameters_at(study, design, point, {})
+        result = evaluate(design.architecture, design.workload, best.mapping, given, {}, accounting)
+        frame, breakdown = result.to_frame(), result.to_frame(by="einsum")
+        proofs = [each.found.proof for each in best.einsums.values()]
+        frame["proven"] = best.proven
+        frame["mappings"] = float(sum(proof.size for proof in proofs))
+        frame["priced"] = sum(proof.priced for proof in proofs)
+        for position, (name, values) in enumerate(_axis_columns([point]).items()):
+            frame.insert(position, name, values)
+            breakdown.insert(position, name, values * len(breakdown))
+        frames.append(frame)
+        breakdowns.append(breakdown)
+    return pd.concat(frames, ignore_index=True), pd.concat(breakdowns, ignore_index=True)
 
 
 def _price_design(
@@ -180,12 +244,21 @@ def _explain(
     design: Design, point: Point, given: Mapping[str, Quantity], options: dict[str, str], accounting: Accounting
 ) -> None:
     """Raise the error of a point that cannot exist, with its name."""
+    _named(
+        design,
+        point,
+        lambda: evaluate(design.architecture, design.workload, design.mapping, given, options, accounting),
+    )
+    raise AssertionError("a point that fails among many fails alone")
+
+
+def _named(design: Design, point: Point, work: Callable[[], Found]) -> Found:
+    """What `work` gives; a fault is reported with the design and the point. Raises SpecError."""
     try:
-        evaluate(design.architecture, design.workload, design.mapping, given, options, accounting)
+        return work()
     except SpecError as error:
         where = f" ({design.name} at {point.label()})"
         raise SpecError(*(line + where for line in error.lines)) from None
-    raise AssertionError("a point that fails among many fails alone")
 
 
 def choices_at(design: Design, point: Point) -> tuple[dict[str, str], dict[str, str]]:
@@ -199,7 +272,7 @@ def choices_at(design: Design, point: Point) -> tuple[dict[str, str], dict[str, 
         raise SpecError(f"{design.choices.path}:1: no row for {', '.join(map(str, at))}, which the study sweeps")
     parameters = {}
     for name, value in row.items():
-        if name not in design.mapping.options:
+        if name not in design.mapping_options:
             parameters[name] = value
         elif name not in options:
             options[name] = value

@@ -42,9 +42,10 @@ def summarize(result: StudyResult) -> pd.DataFrame:
 
 
 def summarize_area(result: StudyResult) -> pd.DataFrame:
-    """A row per design whose area is the same at every point: mm2 under each accounting, and its ratio to the first
-    baseline's."""
-    areas = result.frame.groupby(["design", "accounting"], sort=False)["area_um2"]
+    """A row per design whose area is known and the same at every point: mm2 under each accounting, and its ratio to the
+    first baseline's."""
+    known = result.frame[result.frame["area_um2"] > 0]
+    areas = known.groupby(["design", "accounting"], sort=False)["area_um2"]
     fixed = areas.first()[areas.nunique() == 1] / 1e6
     table = fixed.unstack("accounting", sort=False)
     columns: dict[str, pd.Series[float]] = {}

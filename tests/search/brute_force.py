@@ -36,9 +36,7 @@ def all_factors(problem: Problem) -> np.ndarray:
     for rank, size in zip(problem.ranks, problem.sizes, strict=True):
         own = factorisations(size, len(slots))
         allows = problem.constraints.allows
-        choices.append(
-            [way for way in own if all(allows(slot, rank, f) for slot, f in zip(slots, way, strict=True))]
-        )
+        choices.append([way for way in own if all(allows(slot, rank, f) for slot, f in zip(slots, way, strict=True))])
     every = np.array([np.array(ways).T for ways in itertools.product(*choices)])
     if not len(every):
         return np.ones((0, len(slots), len(problem.ranks)), dtype=np.int64)
@@ -56,7 +54,7 @@ def all_costs(problem: Problem) -> dict[str, np.ndarray]:
     if not len(factors):
         return {name: np.ones(0) for name in found}
     orders = [_orders(problem, depth) for depth in range(len(levels))]
-    for keeps in itertools.product(*(problem.keep_choices(depth) for depth in range(len(levels)))):
+    for keeps in itertools.product(*(problem.keep_choices[depth] for depth in range(len(levels)))):
         for order in itertools.product(*orders):
             nest, slot = [], len(levels)
             for depth, level in enumerate(levels):
@@ -84,7 +82,10 @@ def _orders(problem: Problem, depth: int) -> list[tuple[int, ...]]:
 def _costs(problem: Problem, nest: Sequence[Level], keeps: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
     operands = [
         Operand(
-            operand.name, operand.indices, operand.is_output, tuple(problem.tensors[operand.name] in own for own in keeps)
+            operand.name,
+            operand.indices,
+            operand.is_output,
+            tuple(problem.tensors[operand.name] in own for own in keeps),
         )
         for operand in problem.operands
     ]

@@ -21,9 +21,7 @@ KINDS = {
 
 
 def _indices(text: str) -> tuple[tuple[tuple[str, int], ...], ...]:
-    return tuple(
-        tuple((term[-1], int(term[:-1] or 1)) for term in index.split("+")) for index in text.split(",")
-    )
+    return tuple(tuple((term[-1], int(term[:-1] or 1)) for term in index.split("+")) for index in text.split(","))
 
 
 def random_problem(seed: int, *, bypass: bool) -> Problem:
@@ -89,7 +87,11 @@ def _constraints(
     slots = [*(level.memory for level in levels), *axes]
     factors = {(draw.choice(slots), draw.choice(ranks)): draw.choice([(1, 1), (1, 2), (2, 4), (2, 2)])}
     allowed = {axis: frozenset(draw.sample(ranks, k=2)) for axis in axes if draw.random() < 0.4}
-    order = {level.memory: tuple(draw.sample(ranks, k=min(len(ranks) - 1, 2))) for level in levels[:-1] if deep or draw.random() < 0.4}
+    order = {
+        level.memory: tuple(draw.sample(ranks, k=min(len(ranks) - 1, 2)))
+        for level in levels[:-1]
+        if deep or draw.random() < 0.4
+    }
     return Constraints(factors, allowed, keep, drop, order, draw.choice([0.0, 0.0, 0.4]))
 
 
