@@ -54,7 +54,7 @@ def main() -> None:
             raise
         code = reported
     if code == interrupted:
-        print("stopped; what is printed or written above is whole", file=sys.stderr)
+        print("stopped; nothing was half written", file=sys.stderr)
     sys.exit(code)
 
 
@@ -235,8 +235,8 @@ def map_(
     if form != "table":
         _print(map_rows(best), form)
     else:
-        for each in best.einsums.values():
-            print("\n".join([*nest_lines(each), proof_line(each.found.proof), ""]))
+        for mapped in best.einsums.values():
+            print("\n".join([*nest_lines(mapped), proof_line(mapped.found.proof), ""]))
         _print(level_rows(best.result, list(best.einsums)), form, "Cost by level, in words and actions", digits=7)
         totals = best.result.totals()
         print(
@@ -246,7 +246,7 @@ def map_(
         if output is not None:
             print(output)
     if not best.proven:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt  # the best known is printed, and written, above
 
 
 @app.command()

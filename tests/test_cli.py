@@ -121,7 +121,7 @@ def test_evaluate_takes_parameters_and_options(call) -> None:  # type: ignore[no
 
 def test_list_show_and_check_go_round(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     rows = json.loads(call("list", "--format", "json").out)
-    assert {row["kind"] for row in rows} == {"archs", "mappings", "workloads", "studies", "models"}
+    assert {row["kind"] for row in rows} == {"archs", "mappings", "mapspaces", "workloads", "studies", "models"}
     assert all(row["about"] for row in rows)
     assert {row["name"] for row in json.loads(call("list", "studies", "--format", "json").out)} >= {"fusemax_attention"}
     workload = call("show", "attention_1pass").out
@@ -144,7 +144,10 @@ def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # ty
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "nope"], "unknown study 'nope'; allowed: fusemax_attention, or a path to a YAML file"),
+        (
+            ["run", "nope"],
+            "unknown study 'nope'; allowed: fusemax_attention, matmul_optimum, resnet50_eyeriss, or a path to a YAML file",
+        ),
         (["run", "none.yaml"], "no file none.yaml"),
         (
             ["run", "fusemax_attention", "--set", "flat.lans=4"],
@@ -192,7 +195,7 @@ def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # ty
         (["evaluate", "fusemax"], "Missing argument 'workload'"),
         (
             ["list", "chips"],
-            "unknown kind 'chips'; did you mean 'archs'? allowed: archs, mappings, models, studies, workloads",
+            "unknown kind 'chips'; did you mean 'archs'? allowed: archs, mappings, mapspaces, models, studies, workloads",
         ),
         (["show", "nothing"], "nothing ships under 'nothing'"),
         (["frobnicate"], "No such command 'frobnicate'"),
@@ -210,7 +213,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(call, arguments: list[str], mes
 def test_help_lists_the_commands_and_exits_well(call) -> None:  # type: ignore[no-untyped-def]
     shown = call("--help")
     assert shown.code == 0
-    for command in ("run", "evaluate", "list", "show", "check"):
+    for command in ("run", "evaluate", "map", "list", "show", "check"):
         assert f"  {command} " in shown.out
 
 

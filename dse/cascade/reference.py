@@ -125,6 +125,22 @@ def _normalized(x: Array) -> Array:
     return centred / deviation
 
 
+def convolution(shapes: Mapping[str, int], x: Array, w: Array) -> Named:
+    """Sum over c,r,s of x[n,c,T*p+r,T*q+s] w[m,c,r,s]."""
+    return {"O": np.einsum("ncpqrs,mcrs->nmpq", _windows(shapes, x), w)}
+
+
+def depthwise_convolution(shapes: Mapping[str, int], x: Array, w: Array) -> Named:
+    """Sum over r,s of x[n,c,T*p+r,T*q+s] w[c,r,s]."""
+    return {"O": np.einsum("ncpqrs,crs->ncpq", _windows(shapes, x), w)}
+
+
+def _windows(shapes: Mapping[str, int], x: Array) -> Array:
+    """What the filter sees at each output: [n,c,p,q,r,s]."""
+    every = np.lib.stride_tricks.sliding_window_view(x, (shapes["R"], shapes["S"]), axis=(2, 3))
+    return every[:, :, :: shapes["T"], :: shapes["T"]]
+
+
 REFERENCES: Mapping[str, ReferenceFunction] = {
     "attention": ReferenceFunction(attention, 3),
     "causal_attention": ReferenceFunction(causal_attention, 3),
@@ -135,6 +151,8 @@ REFERENCES: Mapping[str, ReferenceFunction] = {
     "log_sum_exp": ReferenceFunction(log_sum_exp, 1),
     "cross_entropy": ReferenceFunction(cross_entropy, 2),
     "matmul": ReferenceFunction(matmul, 2),
+    "convolution": ReferenceFunction(convolution, 2),
+    "depthwise_convolution": ReferenceFunction(depthwise_convolution, 2),
     "ffn": ReferenceFunction(ffn, 3),
     "encoder_layer": ReferenceFunction(encoder_layer, 7),
 }

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dse.cascade.cascade import Cascade, rank_of
+from dse.cascade.einsum import Affine, evaluate_index
 from dse.cascade.interpreter import execute
 from dse.cascade.reference import REFERENCES, Array, Reference
 
@@ -60,13 +61,16 @@ def verify_cascade(
         dice = np.random.default_rng((seed, number))
         positive = REFERENCES[reference.function].positive
         inputs = {
-            access.tensor: _numbers(
-                name, [sizes[rank_of(index.variables[0])] for index in access.indices], dice, positive
-            )
+            access.tensor: _numbers(name, [_length(index, sizes) for index in access.indices], dice, positive)
             for access in cascade.inputs
         }
         trials.append(_compare(cascade, reference, sizes, inputs, name, like))
     return trials
+
+
+def _length(index: Affine, shapes: Mapping[str, int]) -> int:
+    """Coordinates from 0 to the last that an index of an input points to."""
+    return int(evaluate_index(index, {each: shapes[rank_of(each)] - 1 for each in index.variables}, shapes)) + 1
 
 
 def _numbers(kind: str, shape: Sequence[int], dice: np.random.Generator, positive: bool) -> Array:

@@ -127,7 +127,8 @@ class _Binder:
             operands, tensors = before.operands, before.tensors
         else:
             operands, tensors = self.operands(einsum, own, unit)
-        actions, cycles = {}, 1
+        actions: dict[str, Any] = {}
+        cycles: Any = 1
         if self.feasibility.checked:
             key: Key = ("einsums", einsum.name, "unit")
             actions, cycles = operation_cost(einsum, unit, hardware.values, plan.source, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,11 @@ import pandas as pd
 from dse.cascade.passes import PassReport, passes_in_words
 from dse.report import style
 from dse.report.cascades import least_buffer_bytes
-from dse.specs.library import load_architecture, names
+from dse.search.mapper import Found
+from dse.specs.choices import MODEL_AXIS
+from dse.specs.library import load_architecture, load_mapping, names
 from dse.specs.source import SpecError
-from dse.specs.study import MODEL_AXIS, Figure
+from dse.specs.study import Figure
 from dse.specs.workload import Workload
 from dse.studies.output import whole_file
 from dse.studies.run import StudyResult
@@ -186,7 +188,7 @@ def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) 
                 color=style.PALETTE[number % len(style.PALETTE)],
                 label=name,
             )
-        for name in names("archs"):
+        for name in sorted({str(load_mapping(each).architecture) for each in names("mappings")}):
             buffer = max((each.capacity_bits or 0) / 8 for each in load_architecture(name).resolve().memories.values())
             panel.axhline(buffer, color="#555555", linewidth=0.8, linestyle="--")
             panel.annotate(f"buffer of {name}", (lengths[0], buffer), fontsize=8, va="bottom")
@@ -199,9 +201,47 @@ def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) 
         panel.set_xlabel(f"Length of {reports[0][1].rank} (elements)")
         panel.set_ylabel(f"Least buffer for {FIBERS} rows in flight")
         panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        try:
-            with whole_file(path) as scratch:
-                drawing.savefig(scratch)
-        except ValueError as error:
-            raise SpecError(f"cannot draw {path}: {error}") from None
+        _save(drawing, path)
+
+
+def draw_bounds(fronts: Mapping[str, Found], path: Path) -> None:
+    """Draw the least DRAM traffic of each Einsum over the capacity on chip."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with mpl.rc_context(style.rc()):
+        drawing, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+        largest = max(point.costs["capacity"] for found in fronts.values() for point in found.points)
+        for number, (name, found) in enumerate(fronts.items()):
+            points = [point.costs for point in found.points if point.costs["capacity"] > 0]
+            sizes, moved = ([costs[metric] for costs in points] for metric in ("capacity", "dram"))
+            colour = style.PALETTE[number % len(style.PALETTE)]
+            width = 1.2 + 2.4 * (len(fronts) - 1 - number) / max(1, len(fronts) - 1)  # so that equal lines both show
+            panel.step(
+                [*sizes, largest], [*moved, *moved[-1:]], where="post", color=colour, linewidth=width, label=name
+            )
+            panel.plot(sizes[-1:], moved[-1:], marker="o", markersize=2.5 * width, color=colour)
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log", base=2)
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_formatter(lambda size, _: style.bytes_tick(size))
+        panel.minorticks_off()
+        panel.set_xlabel("Held on chip at once")
+        panel.set_ylabel("Least DRAM traffic")
+        panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), title="Einsum")
+        _save(drawing, path)
+
+
+def _save(drawing: Drawing, path: Path) -> None:
+    """Write a figure whole. Raises SpecError where it cannot be."""
+    import matplotlib.pyplot as plt
+
+    try:
+        with whole_file(path) as scratch:
+            drawing.savefig(scratch)
+    except ValueError as error:
+        raise SpecError(f"cannot draw {path}: {error}") from None
+    finally:
         plt.close(drawing)

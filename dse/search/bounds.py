@@ -47,11 +47,11 @@ class Bounds:
     def least(self, population: Population, next_level: int, *, spread: bool) -> Array:
         """Least total for each row, where the loops of `next_level` (-1: none) are the next to come; `spread` says that
         the fan-out below that level stands already."""
-        settled = self._settled(population)
         if next_level < 0:
-            return settled + sum(self._pending(population, operand) for operand in range(len(self.problem.operands)))
+            settled = self._settled(population)
+            return sum((self._pending(population, operand) for operand in range(len(self.problem.operands))), settled)
         codes = self.space.codes(population.extents) if self.tabled else None
-        best: Any = np.inf
+        best: Array = np.full(len(population), np.inf)
         for number in range(len(self.problem.keep_choices[next_level])):
             total = self.serving(population, next_level, number, spread=spread)
             if codes is not None:
@@ -66,7 +66,7 @@ class Bounds:
         """
         costs, moving = self._costs(population, level, number, spread=spread), self._moving(population)
         rows = len(population)
-        whole = sum((moved + fixed for moved, fixed, _ in costs), self._settled(population))
+        whole: Array = sum((moved + fixed for moved, fixed, _ in costs), self._settled(population))
         if not moving:
             return whole
         growth = self.growth.sizes / population.extents
@@ -100,7 +100,7 @@ class Bounds:
         loops = bounds > 1
         shares = [self._shares(population, rows, operand, bounds) for operand in range(len(costs))]
         taken = [tuple(np.broadcast_to(part, len(population))[rows] for part in cost) for cost in costs]
-        best: Any = np.full(len(rows), np.inf)
+        best: Array = np.full(len(rows), np.inf)
         for rank in range(bounds.shape[1]):
             if not loops[:, rank].any():
                 continue

@@ -164,7 +164,8 @@ class Growth:
         back: Column = ("slide", stream, "back", rank)
         if back in columns:
             columns[back] = columns[back] + (stride * (bound - 1)).astype(np.int64)
-        return after / (moved * bound)
+        share: Array = after / (moved * bound)
+        return share
 
     def close(self, depth: int, part: Population, keep: tuple[str, ...]) -> None:
         """A level keeps tensors: it serves what waits for a parent, and waits for its own tile from further out."""

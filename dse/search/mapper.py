@@ -1,48 +1,23 @@
-"""The best mapping of one Einsum, found by building nests from the inside out and proven by what was left out.
-
-Of two partial nests that cover the same extents, the one that costs no more in every way that loops further out can
-still matter to is as good as the other, and the other is dropped; so is one that cannot come to as little as a mapping
-that is known. Nothing else is dropped, so what remains at the end is the best.
-"""
+"""The best mapping of one Einsum, with proof: quick runs find a good one, a whole run shows that nothing is better."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dse.search.bounds import Bounds
-from dse.search.growth import Growth, settle, waiting_streams
+from dse.search.growth import Growth
 from dse.search.mapspace import Mapspace
-from dse.search.population import Array, Column, Population, Ranking, join, rounded, undominated
-from dse.search.problem import LevelMapping, Nest, Problem
+from dse.search.population import Column
+from dse.search.problem import Point, Problem
+from dse.search.run import CHUNK_ROWS, FEW_ROWS, Beam, Run
 from dse.specs.mapspace import OBJECTIVES
 
 METRICS = ("energy", "latency", "capacity", "dram")
 """What a Pareto front may be over."""
 
-CHUNK_ROWS = 1 << 18
-"""Partial mappings priced in one go."""
-POOL_ROWS = 1 << 19
-"""Partial mappings of a kind that are held before the dominated ones among them are dropped."""
 BEAM_ROWS = 64
 """Partial mappings that the first, quick runs keep at each boundary."""
-FEW_ROWS = 1 << 12
-"""Fewer rows than this are not worth looking through on their own."""
-MARGIN = 1 + 1e-9
-"""Known mappings are beaten by what costs less than this much more: sums differ by rounding."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """A mapping that was found, and what it costs by metric."""
-
-    nest: Nest
-    costs: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -61,17 +36,6 @@ class Found:
 
     points: Sequence[Point]
     proof: Proof
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """What a boundary remembers of its survivors, to read a mapping back from the last one."""
-
-    depth: int
-    spatial: bool
-    origin: NDArray[np.int64]
-    choice: NDArray[np.int64]
-    extents: NDArray[np.int64]
 
 
 def map_einsum(
@@ -96,7 +60,7 @@ def map_einsum(
     if not front and size > FEW_ROWS:
         known = _quick_points(growth, bounds, objective, chunk)
         limit = _limits(known, problem)
-    search = _Search(growth, bounds, objective, tuple(front), limit, None, chunk, progress)
+    search = Run(growth, bounds, objective, tuple(front), limit, None, chunk, progress)
     try:
         last = search.run()
     except KeyboardInterrupt:
@@ -118,7 +82,7 @@ def _quick_points(growth: Growth, bounds: Mapping[Column, Bounds], objective: st
         (objective, Beam(BEAM_ROWS // 2, apart=True)),
     ]:
         limit = _limits(known, growth.problem) if goal == objective else {}
-        quick = _Search(growth, bounds, goal, (), limit, beam, chunk)
+        quick = Run(growth, bounds, goal, (), limit, beam, chunk)
         best = quick.run()
         known += [] if best is None else quick.points(best)
         known = sorted(known, key=lambda point: [point.costs[metric] for metric in OBJECTIVES[objective]])[:1]
@@ -131,372 +95,3 @@ def _limits(known: Sequence[Point], problem: Problem) -> dict[str, float]:
     if "dram" in limit:
         limit["dram"] /= problem.word_bytes
     return limit
-
-
-@dataclass(frozen=True)
-class Beam:
-    """How many rows a quick run keeps at each boundary, of all or of each kind apart."""
-
-    rows: int
-    apart: bool
-
-
-@dataclass
-class _Search:
-    """One run from the innermost level to the outermost; a `beam` limits what it keeps at each boundary."""
-
-    growth: Growth
-    bounds: Mapping[Column, Bounds]
-    objective: str
-    front: tuple[str, ...]
-    limit: Mapping[str, float]
-    beam: Beam | None
-    chunk: int
-    progress: Callable[[float], None] = lambda share: None
-    cut: Counter[str] = field(default_factory=Counter)
-    priced: int = 0
-    stages: list[_Stage] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.space = self.growth.space
-        self.problem = self.space.problem
-        self.sizes = self.growth.sizes
-        busy = math.prod(int(ways.factors.prod(axis=1).max(initial=1)) for ways in self.space.fanouts)
-        self.floors = {
-            "latency": self.growth.points * self.problem.operation_s / busy,
-            "dram": sum(self.growth.elements) if len(self.problem.tensors) == len(self.problem.names) else 0.0,
-        }
-        self.stage_count = len(self.problem.levels) + sum(bool(level.axes) for level in self.problem.levels)
-
-    def run(self) -> Population | None:
-        """Every stage in turn; the finished mappings, or None where none is left."""
-        populations = [self.growth.start()]
-        self.remember(populations, len(self.problem.levels), spatial=False)
-        for depth in reversed(range(len(self.problem.levels))):
-            if self.problem.levels[depth].axes:
-                populations = self.stage(self.spread(depth, populations), depth, spatial=True)
-            populations = self.stage(self.step(depth, populations), depth, spatial=False)
-        return join(populations) if populations else None
-
-    def stage(self, parts: Iterator[Population], depth: int, *, spatial: bool) -> list[Population]:
-        """Collect what a stage makes, drop what cannot be best, and remember the rest."""
-        pools: dict[tuple[Column, ...], list[Population]] = {}
-        rows: Counter[tuple[Column, ...]] = Counter()
-        for part in parts:
-            kind = tuple(part.columns)
-            pools.setdefault(kind, []).append(part)
-            rows[kind] += len(part)
-            if rows[kind] > max(POOL_ROWS, 2 * len(pools[kind][0])):
-                pools[kind] = [self.surviving(join(pools[kind]), depth, spatial=spatial)]
-                rows[kind] = len(pools[kind][0])
-        survivors = [self.surviving(join(pools[kind]), depth, spatial=spatial) for kind in sorted(pools, key=str)]
-        populations = [population for population in survivors if len(population)]
-        if self.beam is not None and self.beam.apart:
-            populations = [
-                piece for each in populations for piece in self.narrowed([each], self.beam.rows, depth, spatial=spatial)
-            ]
-        elif self.beam is not None:
-            populations = self.narrowed(populations, self.beam.rows, depth, spatial=spatial)
-        self.remember(populations, depth, spatial=spatial)
-        return populations
-
-    def remember(self, populations: Sequence[Population], depth: int, *, spatial: bool) -> None:
-        """Log the survivors; from here on a row's origin is its place in this log."""
-        if not populations:
-            return
-        whole = join([Population(each.extents, {}, each.origin, each.choice) for each in populations])
-        self.stages.append(_Stage(depth, spatial, whole.origin, whole.choice, whole.extents))
-        end = 0
-        for population in populations:
-            population.origin = np.arange(end, end + len(population))
-            end += len(population)
-
-    def spread(self, depth: int, populations: Sequence[Population]) -> Iterator[Population]:
-        """Every fan-out below a level."""
-        factors = self.space.fanouts[depth].factors
-        if not len(factors):
-            return
-        outer = math.prod(size for level in self.problem.levels[:depth] for _, size in level.axes)
-        least_busy = self.problem.constraints.utilization * self.space.compute_units / outer
-        last = outer == 1
-        busy = factors.prod(axis=1).astype(np.float64)
-        shared = factors[:, self.growth.reduced].prod(axis=1).astype(np.float64)
-        divides = [
-            self.sizes[0, rank] % (own[:, None] * factors[None, :, rank]) == 0
-            for rank, own in enumerate(self.space.divisors)
-        ]
-        for population in populations:
-            positions = self.space.positions(population.extents)
-            step = max(1, self.chunk // len(factors))
-            for start in range(0, len(population), step):
-                rows = slice(start, start + step)
-                promised = population.columns["outputs",][rows, None]
-                fits = promised == shared if last else promised % shared == 0
-                for rank, table in enumerate(divides):
-                    fits = fits & table[positions[rows, rank]]
-                idle = fits & (population.columns["busy",][rows, None] * busy < least_busy)
-                self.cut["utilization"] += int(idle.sum())
-                origin, way = np.nonzero(fits & ~idle)
-                if len(origin):
-                    part = self.growth.spread(population.take(origin + start), factors[way])
-                    part.choice = way
-                    yield from self.counted([part], depth, spatial=True)
-
-    def step(self, depth: int, populations: Sequence[Population]) -> Iterator[Population]:
-        """Every set of loops of a level, in every order that matters, for every set of tensors kept."""
-        for number, keep in enumerate(self.problem.keep_choices[depth]):
-            for population in populations:
-                waiting = waiting_streams(population)
-                for rows, extents in self.grown(depth, population, number, keep):
-                    kinds = (extents != population.extents[rows]) @ (1 << np.arange(extents.shape[1]))
-                    for kind in np.unique(kinds).tolist():
-                        chosen = kinds == kind
-                        parent, grown = population.take(rows[chosen]), extents[chosen]
-                        for order in self.space.orders(depth, kind, waiting):
-                            part = self.growth.loop(parent, grown, order, waiting)
-                            self.growth.close(depth, part, keep)
-                            if depth == 0:
-                                for stream in waiting_streams(part):
-                                    settle(part, stream)
-                            part.choice = np.full(len(part), self.space.encode(number, order))
-                            yield from self.counted(self.growth.parts(part), depth, spatial=False)
-
-    def grown(
-        self, depth: int, population: Population, number: int, keep: tuple[str, ...]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Rows and the extents that a level's loops may grow them to, in chunks.
-
-        What fits neither this level nor a level further out, which must keep as much, is cut on the way, and in the end
-        what cannot come to as little as is known.
-        """
-        tables = self.space.multiples[depth]
-        positions = self.space.positions(population.extents)
-        most = np.ones(len(population))
-        for rank, table in enumerate(tables):
-            most = most * table.count[positions[:, rank]]
-        ends = np.cumsum(most)
-        bounds = self.needed_bounds() if self.limit and self.bounds["energy",].tabled else []
-        serving = {bound.metric: bound.serving(population, depth, number, spread=True) for bound in bounds}
-        outside = {bound.metric: bound.table(depth, smallest=False)[number] for bound in bounds}
-        seconds = self.least_seconds(population, depth)
-        start = 0
-        while start < len(population):
-            before = ends[start - 1] if start else 0.0
-            stop = max(start + 1, int(np.searchsorted(ends, before + self.chunk, "right")))
-            rows = np.arange(start, stop)
-            extents = population.extents[rows]
-            codes = np.zeros(len(rows), dtype=np.int64)
-            for rank, table in enumerate(tables):
-                place = positions[rows, rank]
-                counts = table.count[place]
-                repeat = np.repeat(np.arange(len(rows)), counts)
-                within = np.arange(len(repeat)) - np.repeat(np.cumsum(counts) - counts, counts)
-                rows, extents, codes = rows[repeat], extents[repeat], codes[repeat]
-                grown = table.start[place][repeat] + within
-                extents[:, rank] = table.flat[grown]
-                codes += table.place[grown] * self.space.radix[rank]
-                fits = self.fits(depth, keep, extents)
-                self.cut["capacity"] += len(fits) - int(fits.sum())
-                rows, extents, codes = rows[fits], extents[fits], codes[fits]
-            for tight in (False, True) if bounds else ():
-                least = {
-                    bound.metric: outside[bound.metric][codes]
-                    + (
-                        bound.growing(population, rows, extents, depth, number)
-                        if tight
-                        else serving[bound.metric][rows]
-                    )
-                    for bound in bounds
-                }
-                may = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
-                self.cut["bound"] += len(may) - int(may.sum())
-                rows, extents, codes = rows[may], extents[may], codes[may]
-            if len(rows):
-                yield rows, extents
-            self.progress((len(self.stages) - 1 + stop / len(population)) / self.stage_count)
-            start = stop
-
-    def fits(self, depth: int, keep: tuple[str, ...], extents: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether tiles fit their level, and what levels further out must keep fits those."""
-        fits: NDArray[np.bool_] = self.space.held(keep, extents) <= self.problem.levels[depth].capacity
-        for outer in range(depth):
-            needed = self.space.required[outer]
-            if needed and self.problem.levels[outer].capacity != math.inf:
-                fits &= self.space.held(needed, extents) <= self.problem.levels[outer].capacity
-        return fits
-
-    def counted(self, parts: Sequence[Population], depth: int, *, spatial: bool) -> Iterator[Population]:
-        """Count what was priced; of many rows, pass on those that may still become the best."""
-        for part in parts:
-            self.priced += len(part)
-            yield part if len(part) < FEW_ROWS else self.surviving(part, depth, spatial=spatial)
-
-    def surviving(self, population: Population, depth: int, *, spatial: bool) -> Population:
-        """Rows that may still become the best."""
-        population = self.promise_kept(population, depth)
-        return self.pruned(self.within_bounds(population, depth, spatial=spatial))
-
-    def promise_kept(self, population: Population, depth: int) -> Population:
-        """Without rows that promise fan-outs of outputs which those further out, or the sizes left, cannot give."""
-        promised = population.columns["outputs",]
-        left = (self.sizes // population.extents)[:, self.growth.reduced].prod(axis=1)
-        keep = np.isin(promised, self.growth.shares(depth)) & (left % promised == 0)
-        if keep.all():
-            return population
-        self.cut["fan-out"] += len(keep) - int(keep.sum())
-        return population.take(keep)
-
-    # ---- what is dropped
-
-    def pruned(self, population: Population) -> Population:
-        """Without dominated rows. Rows compare where extents, the promise and the lie of sliding tiles are equal."""
-        keys = [self.space.codes(population.extents), population.columns["outputs",]]
-        keys += [column for name, column in population.columns.items() if name[0] == "slide"]
-        if self.problem.constraints.utilization and np.any(population.extents != self.sizes):
-            keys.append(population.columns["busy",])
-        keep = undominated(keys, self.ranking(population), (population.origin, population.choice))
-        self.cut["dominance"] += len(population) - len(keep)
-        return population.take(keep)
-
-    def ranking(self, population: Population) -> Ranking:
-        """The order of `OBJECTIVES`, or of a front, over what is settled and what is pending."""
-        columns = population.columns
-        seconds = [column for name, column in columns.items() if name == ("latency",) or "seconds" in name]
-        every = [column for name, column in columns.items() if name[0] == "open"]
-        every += [column for name, column in columns.items() if name[0] == "pending" and name[2] != "seconds"]
-        amounts: dict[str, Array | Sequence[Array]] = {
-            "energy": columns["sum", "energy"],
-            "latency": seconds,
-            "capacity": columns["held",],
-            "dram": columns.get(("sum", "dram"), np.zeros(len(population))),
-        }
-        if self.front:
-            every += [amounts[metric] for metric in self.front if metric != "latency"]
-            every += seconds if "latency" in self.front else []
-            first = [amounts[metric] for metric in self.front if metric != "latency"]
-            rest = [amounts[metric] for metric in ("energy", "latency", "capacity") if metric not in self.front]
-            return Ranking(every, [*first, *rest])
-        if self.objective in ("latency", "edp"):
-            return Ranking([*every, *seconds], [amounts["energy"], amounts["capacity"]])
-        return Ranking(every, [amounts[metric] for metric in OBJECTIVES[self.objective]])
-
-    def narrowed(self, populations: Sequence[Population], most: int, depth: int, *, spatial: bool) -> list[Population]:
-        """The most promising rows alone."""
-        if not populations:
-            return []
-        values = [
-            np.concatenate([self.least_value(each, metric, depth, spatial=spatial) for each in populations])
-            for metric in ("energy", self.objective)
-        ]
-        best = np.zeros(len(values[0]), dtype=bool)
-        best[np.lexsort(values)[:most]] = True
-        kept = []
-        for population in populations:
-            kept.append(population.take(best[: len(population)]))
-            best = best[len(population) :]
-        return [population for population in kept if len(population)]
-
-    def within_bounds(self, population: Population, depth: int, *, spatial: bool) -> Population:
-        """Without rows that cannot come to as little as what is known."""
-        if not self.limit or not len(population):
-            return population
-        keep = self.promising(lambda metric: self.least_value(population, metric, depth, spatial=spatial))
-        if keep.all():
-            return population
-        self.cut["bound"] += len(keep) - int(keep.sum())
-        return population.take(keep)
-
-    def promising(self, least: Callable[[str], Array]) -> NDArray[np.bool_]:
-        """Rows whose least values do not rule them out: no more than the known mapping's objective, and where no less
-        can come, no more of what breaks the tie."""
-        first, second = OBJECTIVES[self.objective][:2]
-        values, known = least(first), self.limit[first]
-        keep: NDArray[np.bool_] = values <= known * MARGIN
-        level = keep if self.floors.get(first, 0.0) >= known / MARGIN else keep & (values >= known / MARGIN)
-        if level.any():
-            keep &= ~level | (least(second) <= self.limit[second] * MARGIN)
-        return keep
-
-    def needed_bounds(self) -> list[Bounds]:
-        """The bounds that the objective and what breaks its ties first ask for."""
-        ranked = OBJECTIVES[self.objective][:2]
-        return [
-            bound
-            for metric, bound in self.bounds.items()
-            if (metric[0] == "seconds" and {"latency", "edp"} & set(ranked))
-            or metric[0] in ranked
-            or (metric[0] == "energy" and "edp" in ranked)
-        ]
-
-    def least_value(self, population: Population, metric: str, depth: int, *, spatial: bool) -> Array:
-        """The least that a metric can come to for each row of the stage at `depth`."""
-        asked = {"edp": ("energy", "seconds"), "latency": ("seconds",)}.get(metric, (metric,))
-        least = {
-            name: bound.least(population, depth if spatial else depth - 1, spread=spatial)
-            for name, bound in self.bounds.items()
-            if name[0] in asked
-        }
-        return self.metrics_of(least, self.least_seconds(population, depth))[metric]
-
-    def metrics_of(self, least: Mapping[Column, Array], seconds: Array) -> dict[str, Array]:
-        """Least values by metric, from those of energy, DRAM traffic and each time, and the seconds known so far."""
-        found = {name[0]: values for name, values in least.items() if name[0] != "seconds"}
-        found["latency"] = np.maximum.reduce([seconds, *(each for name, each in least.items() if name[0] == "seconds")])
-        if "energy" in found:
-            found["edp"] = found["energy"] * found["latency"]
-        return found
-
-    def least_seconds(self, population: Population, depth: int) -> Array:
-        """Seconds so far, if fan-outs further out divide them by all that they have."""
-        return population.columns["latency",] / math.prod(
-            size for level in self.problem.levels[:depth] for _, size in level.axes
-        )
-
-    # ---- reading back
-
-    def points(self, finished: Population) -> list[Point]:
-        """The best of the finished mappings, or the front, with its costs."""
-        columns = finished.columns
-        word = self.problem.word_bytes
-        costs = {
-            "energy": columns["sum", "energy"],
-            "latency": columns["latency",],
-            "edp": columns["sum", "energy"] * columns["latency",],
-            "capacity": columns["held",] * word,
-        }
-        if self.growth.with_dram:
-            costs["dram"] = columns["sum", "dram"] * word
-        ranked = self.front or OBJECTIVES[self.objective]
-        order = np.lexsort([rounded(costs[metric]) for metric in reversed(ranked)])
-        chosen = order if self.front else order[:1]
-        return [
-            Point(self.nest(row), {metric: float(values[row]) for metric, values in costs.items()})
-            for row in chosen.tolist()
-        ]
-
-    def nest(self, row: int) -> Nest:
-        """The mapping behind a finished row."""
-        problem, levels = self.problem, range(len(self.problem.levels))
-        temporal: list[tuple[tuple[str, int], ...]] = [() for _ in levels]
-        spatial: list[dict[str, tuple[tuple[str, int], ...]]] = [{} for _ in levels]
-        keeps: list[tuple[str, ...]] = [() for _ in levels]
-        for stage, before in zip(reversed(self.stages[1:]), reversed(self.stages[:-1]), strict=True):
-            depth, choice = stage.depth, int(stage.choice[row])
-            origin = int(stage.origin[row])
-            if stage.spatial:
-                for (axis, _), own in zip(
-                    problem.levels[depth].axes, self.space.fanouts[depth].axes[choice].tolist(), strict=True
-                ):
-                    spatial[depth][axis] = tuple(
-                        (rank, factor) for rank, factor in zip(problem.ranks, own, strict=True) if factor > 1
-                    )
-            else:
-                number, order = self.space.decode(choice)
-                factors = (stage.extents[row] // before.extents[origin]).tolist()
-                keeps[depth] = problem.keep_choices[depth][number]
-                temporal[depth] = tuple((problem.ranks[rank], factors[rank]) for rank in reversed(order))
-            row = origin
-        return tuple(
-            LevelMapping(level.memory, temporal[depth], spatial[depth], keeps[depth])
-            for depth, level in enumerate(problem.levels)
-        )

@@ -230,7 +230,7 @@ class Mapspace:
 
     def tile(self, operand: int, extents: NDArray[np.int64]) -> NDArray[Any]:
         """Elements of an operand's tile (its hull) where the ranks cover `extents` (n, ranks)."""
-        size: Any = np.ones(len(extents))
+        size: NDArray[Any] = np.ones(len(extents))
         for length in self.lengths(operand, extents):
             size = size * length
         return size
@@ -247,7 +247,7 @@ class Mapspace:
 
     def held(self, names: tuple[str, ...], extents: NDArray[np.int64]) -> NDArray[Any]:
         """Elements that the tiles of some tensors take together; a tensor read twice takes its larger tile."""
-        total: Any = np.zeros(len(extents))
+        total: NDArray[Any] = np.zeros(len(extents))
         for name in names:
             tiles = [
                 self.tile(number, extents)

@@ -80,7 +80,7 @@ def undominated(keys: Sequence[Array], ranking: Ranking, ties: Sequence[Array]) 
         [rounded(column) for column in item] if isinstance(item, list) else rounded(np.asarray(item))
         for item in ranking.then
     ]
-    sort: list[Array] = [sum(item) if isinstance(item, list) else item for item in then if len(item)]
+    sort: list[Any] = [sum(item) if isinstance(item, list) else item for item in then if len(item)]
     total: Any = sum(every) if every else np.zeros(len(keys[0]))
     order = np.lexsort([*reversed(ties), *reversed(sort), total, *reversed(keys)])
     group = np.zeros(len(order), dtype=bool)

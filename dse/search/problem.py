@@ -120,3 +120,11 @@ class LevelMapping:
 
 Nest = Sequence[LevelMapping]
 """A mapping of one Einsum, outermost level first."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mapping that was found, and what it costs by metric."""
+
+    nest: Nest
+    costs: Mapping[str, float]

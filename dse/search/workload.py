@@ -15,8 +15,8 @@ from dse.model.evaluate import price
 from dse.model.result import Result
 from dse.search.build import build_problem, units_for
 from dse.search.explain import explain_none
-from dse.search.mapper import Found, Point, map_einsum
-from dse.search.problem import Constraints, Nest, Problem
+from dse.search.mapper import Found, map_einsum
+from dse.search.problem import Constraints, Nest, Point, Problem
 from dse.specs.architecture import Hardware
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import mapping_from

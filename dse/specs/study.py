@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from dse.specs.architecture import Architecture
+from dse.specs.choices import MODEL_AXIS, ChoiceTable, load_choices
 from dse.specs.library import (
     default_mapping,
     default_mapspace,
@@ -27,10 +27,8 @@ from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec, check_mapspace
 from dse.specs.parameters import Located, locate
 from dse.specs.quantity import COUNT, Dimension, Quantity
-from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, show_path, validate
+from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, validate
 from dse.specs.workload import Workload
-
-MODEL_AXIS = "model"
 
 TOTALS = ("latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s")
 """Columns of the results that every design has."""
@@ -85,15 +83,6 @@ class _File(SpecModel):
     baselines: list[str] = []
     reference: list[_PublishedMean] = []
     figures: list[_Figure] = []
-
-
-@dataclass(frozen=True)
-class ChoiceTable:
-    """Options and parameters of a mapping that depend on the point: rows by the values of the key columns."""
-
-    path: str
-    keys: tuple[str, ...]
-    rows: Mapping[tuple[str | int, ...], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -189,8 +178,13 @@ def load_study_file(path: Path) -> Study:
     sweep = {axis: _axis(axis, values, designs, models, source) for axis, values in file.sweep.items()}
     for name, written in file.designs.items():
         if written.choices is not None:
-            table = _choice_table(
-                path.parent / written.choices, tuple(sweep), designs[name], source, ("designs", name, "choices")
+            table = load_choices(
+                path.parent / written.choices,
+                tuple(sweep),
+                designs[name].parameter_dimensions,
+                designs[name].mapping_options,
+                source,
+                ("designs", name, "choices"),
             )
             designs[name] = replace(designs[name], choices=table)
     for number, baseline in enumerate(file.baselines):
@@ -227,12 +221,13 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
     if written.map is not None:
         mapping = _map_search(name, written, written.map, architecture, workload, source, path)
     else:
-        mapping = at(
+        given: MappingSpec = at(
             "mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path)
         )
         for option in written.options:
-            source.check_known(option, mapping.options, (*key, "options", option), "option")
-        at("options", lambda: mapping.plan(written.options))
+            source.check_known(option, given.options, (*key, "options", option), "option")
+        at("options", lambda: given.plan(written.options))
+        mapping = given
     parameters = {
         label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()
     }
@@ -268,50 +263,6 @@ def _map_search(
             raise
         raise source.error((*key, "map", "mapspace"), str(error)) from None
     return MapSearch(search.objective, spec)
-
-
-def _choice_table(path: Path, axes: tuple[str, ...], design: Design, source: Source, key: Key) -> ChoiceTable:
-    shown = show_path(path)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            records = [(reader.line_num, row) for row in reader]
-            columns = list(reader.fieldnames or [])
-    except (OSError, ValueError, csv.Error) as error:
-        raise source.error(key, f"cannot read {shown}: {error}") from None
-    if len(set(columns)) < len(columns):
-        raise SpecError(f"{shown}:1: a column stands there twice: {', '.join(columns)}")
-    keys = tuple(column for column in columns if column in axes)
-    if not keys:
-        raise SpecError(f"{shown}:1: no column is an axis of the sweep; allowed: {', '.join(axes)}")
-    dimensions = design.parameter_dimensions
-    names = {*dimensions, *design.mapping_options}
-    for column in columns:
-        if column not in keys and column not in names:
-            raise SpecError(f"{shown}:1: unknown column {column!r}; {allowed(column, {*axes, *names})}")
-    rows: dict[tuple[str | int, ...], Mapping[str, str]] = {}
-    for line, row in records:
-        if None in row or None in row.values():
-            raise SpecError(f"{shown}:{line}: {len(columns)} values expected, as the first line names")
-        at = tuple(
-            _key_value(axis, row[axis], dimensions.get(axis, COUNT), Source(shown, {(): (shown, line)}))
-            for axis in keys
-        )
-        if at in rows:
-            raise SpecError(f"{shown}:{line}: a second row for {', '.join(map(str, at))}")
-        rows[at] = {column: row[column] for column in columns if column not in keys}
-        for column, value in rows[at].items():
-            if column in design.mapping_options:
-                alternatives = design.mapping_options[column]
-                if value not in alternatives:
-                    raise SpecError(f"{shown}:{line}: {column} has no choice {value!r}; {allowed(value, alternatives)}")
-            else:
-                locate(value, Source(shown, {(): (shown, line)}), (column,)).quantity({}, dimensions[column])
-    return ChoiceTable(shown, keys, rows)
-
-
-def _key_value(axis: str, text: str, dimension: Dimension, source: Source) -> str | int:
-    return text if axis == MODEL_AXIS else locate(text, source, (axis,)).quantity({}, dimension).value
 
 
 def _axis(

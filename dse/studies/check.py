@@ -6,8 +6,9 @@ from pathlib import Path
 
 from dse.model.names import check_names
 from dse.specs.architecture import load_architecture_file
-from dse.specs.library import find, load_architecture, load_workload
+from dse.specs.library import SUFFIXES, find, load_architecture, load_workload
 from dse.specs.mapping import Mapping, load_mapping_file
+from dse.specs.mapspace import check_mapspace, load_mapspace_file
 from dse.specs.source import SpecError, read_yaml
 from dse.specs.study import load_study_file
 from dse.specs.workload import load_workload_file
@@ -23,7 +24,16 @@ def check_file(path: Path) -> str:
     if "units" in data or "memories" in data:
         load_architecture_file(path)
         return "an architecture"
-    if {"phases", "loops", "extends", "architecture", "options"} & set(data) or path.name.endswith(".mapping.yaml"):
+    if path.name.endswith(SUFFIXES["mapspaces"]):
+        spec = load_mapspace_file(path)
+        named = [getattr(spec, key) for key in ("architecture", "workload")]
+        if None in named:
+            raise spec.source.error((), "keys 'architecture' and 'workload' are missing: what these demands are for")
+        check_mapspace(spec, load_workload(named[1], path), load_architecture(named[0], path))
+        return "demands on mappings"
+    if {"phases", "loops", "extends", "architecture", "options"} & set(data) or path.name.endswith(
+        SUFFIXES["mappings"]
+    ):
         _check_mapping(load_mapping_file(path, lambda name, beside: find("mappings", name, beside)), path)
         return "a mapping"
     if "einsums" in data or "ranks" in data:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,16 +15,15 @@ import pandas as pd
 from dse.model.accounting import PRESETS, SWITCHES, Accounting
 from dse.model.evaluate import evaluate
 from dse.model.result import Result
-from dse.search.workload import WorkloadMap, assemble, problems_of, search_all
+from dse.search.workload import WorkloadMap
+from dse.specs.choices import MODEL_AXIS
+from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.parameters import locate
-from dse.specs.quantity import BANDWIDTH, DIMENSION_NAMES, FREQUENCY, INFORMATION, Quantity, QuantityError, number
+from dse.specs.quantity import DIMENSION_NAMES, Quantity, QuantityError, number
 from dse.specs.source import Source, SpecError, allowed
-from dse.specs.study import MODEL_AXIS, Design, MapSearch, Study
-
-Found = TypeVar("Found")
-
-COLUMN_UNITS = {INFORMATION: ("_bytes", 8), BANDWIDTH: ("_bytes_per_s", 8), FREQUENCY: ("_hz", 1)}
-"""Suffix of a swept parameter's column, and base units in one of it."""
+from dse.specs.study import Design, MapSearch, Study
+from dse.studies.maps import search_maps
+from dse.studies.points import Point, axis_columns, choices_at, named, parameters_at
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,6 @@ class StudyResult:
     frame: pd.DataFrame
     breakdown: pd.DataFrame
     maps: Mapping[tuple[str, str], WorkloadMap]
-
-
-@dataclass(frozen=True)
-class Point:
-    """One place of the sweep: a value per axis, as written (a model's name, or a quantity)."""
-
-    values: Mapping[str, Any]
-
-    def label(self) -> str:
-        """The point as a person names it."""
-        return ", ".join(
-            f"{axis} {value if isinstance(value, str) else value.value}" for axis, value in self.values.items()
-        )
 
 
 def accountings(study: Study) -> dict[str, Accounting]:
@@ -117,7 +103,7 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None, 
     are, `jobs` at a time. Raises SpecError."""
     points = [Point(dict(zip(study.sweep, values, strict=True))) for values in itertools.product(*study.sweep.values())]
     frames, breakdowns = [], []
-    maps = _search_maps(study, points, jobs)
+    maps = search_maps(study, points, jobs)
     for accounting_name, accounting in accountings(study).items():
         for design in study.designs.values():
             if isinstance(design.mapping, MapSearch):
@@ -132,45 +118,14 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None, 
             frames.append(frame)
             breakdowns.append(breakdown)
             advance(f"{design.name}, {accounting_name}")
-    axes = tuple(_axis_columns(points[:1]))
+    axes = tuple(axis_columns(points[:1]))
     swept = [column for column in axes if column not in (MODEL_AXIS, "seq_len")]
     columns = list(dict.fromkeys(column for frame in frames for column in frame.columns))
     joined = pd.concat([frame.reindex(columns=columns, fill_value=0) for frame in frames], ignore_index=True)
+    if "proven" in joined:
+        joined["proven"] = joined["proven"].astype(bool)
     joined = joined[[column for column in joined.columns if column not in swept] + swept]
     return StudyResult(study, axes, joined, pd.concat(breakdowns, ignore_index=True), maps)
-
-
-def _search_maps(study: Study, points: Sequence[Point], jobs: int) -> dict[tuple[str, str], WorkloadMap]:
-    """The best mapping of every design that searches for it, at every point, all problems in one go."""
-    tasks, problems = [], {}
-    for design in study.designs.values():
-        search = design.mapping
-        if not isinstance(search, MapSearch):
-            continue
-        for point in points:
-            given = parameters_at(study, design, point, {})
-            hardware = design.architecture.resolve(
-                {name: value for name, value in given.items() if name in design.architecture.parameters}
-            )
-            own = {name: value for name, value in given.items() if name not in design.architecture.parameters}
-            task = (design.workload, hardware, search.mapspace, own, search.objective)
-            tasks.append((design.name, point, task))
-            problems[design.name, point.label()] = _named(design, point, lambda task=task: problems_of(*task[:4]))  # type: ignore[misc]
-    found: dict[tuple[str, str], WorkloadMap] = {}
-    for objective in dict.fromkeys(task[4] for _, _, task in tasks):
-        chosen = [(name, point, task) for name, point, task in tasks if task[4] == objective]
-        flat = [each for name, point, _ in chosen for each in problems[name, point.label()]]
-        solved = iter(search_all(flat, objective, jobs))
-        for name, point, task in chosen:
-            own_problems = problems[name, point.label()]
-            results = [next(solved) for _ in own_problems]
-            design = study.designs[name]
-            found[name, point.label()] = _named(
-                design,
-                point,
-                lambda task=task, p=own_problems, r=results: assemble(*task, p, r),  # type: ignore[misc]
-            )
-    return {(name, point.label()): found[name, point.label()] for name, point, _ in tasks}
 
 
 def _price_maps(
@@ -186,7 +141,7 @@ def _price_maps(
         frame["proven"] = best.proven
         frame["mappings"] = float(sum(proof.size for proof in proofs))
         frame["priced"] = sum(proof.priced for proof in proofs)
-        for position, (name, values) in enumerate(_axis_columns([point]).items()):
+        for position, (name, values) in enumerate(axis_columns([point]).items()):
             frame.insert(position, name, values)
             breakdown.insert(position, name, values * len(breakdown))
         frames.append(frame)
@@ -204,16 +159,18 @@ def _price_design(
     for place, (options, _) in enumerate(chosen):
         groups.setdefault((tuple(sorted(options.items())), tuple(sorted(given[place]))), []).append(place)
     frames, breakdowns = [], []
+    mapping = design.mapping
+    assert not isinstance(mapping, MapSearch)
     for (options, names), members in groups.items():
         together = {
             name: Quantity(np.array([given[place][name].value for place in members]), given[members[0]][name].dimension)
             for name in names
         }
-        result = evaluate(design.architecture, design.workload, design.mapping, together, dict(options), accounting)
+        result = evaluate(design.architecture, design.workload, mapping, together, dict(options), accounting)
         if not np.all(result.feasible):
             first = members[int(np.argmin(np.broadcast_to(result.feasible, (len(members),))))]
-            _explain(design, points[first], given[first], dict(options), accounting)
-        axes = _axis_columns([points[place] for place in members])
+            _explain(design, mapping, points[first], given[first], dict(options), accounting)
+        axes = axis_columns([points[place] for place in members])
         frame, breakdown = _per_point(result, len(members))
         at = breakdown.pop("point").to_numpy()
         for position, (name, values) in enumerate(axes.items()):
@@ -241,72 +198,17 @@ def _in_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _explain(
-    design: Design, point: Point, given: Mapping[str, Quantity], options: dict[str, str], accounting: Accounting
+    design: Design,
+    mapping: MappingSpec,
+    point: Point,
+    given: Mapping[str, Quantity],
+    options: dict[str, str],
+    accounting: Accounting,
 ) -> None:
     """Raise the error of a point that cannot exist, with its name."""
-    _named(
+    named(
         design,
         point,
-        lambda: evaluate(design.architecture, design.workload, design.mapping, given, options, accounting),
+        lambda: evaluate(design.architecture, design.workload, mapping, given, options, accounting),
     )
     raise AssertionError("a point that fails among many fails alone")
-
-
-def _named(design: Design, point: Point, work: Callable[[], Found]) -> Found:
-    """What `work` gives; a fault is reported with the design and the point. Raises SpecError."""
-    try:
-        return work()
-    except SpecError as error:
-        where = f" ({design.name} at {point.label()})"
-        raise SpecError(*(line + where for line in error.lines)) from None
-
-
-def choices_at(design: Design, point: Point) -> tuple[dict[str, str], dict[str, str]]:
-    """Options and parameters of a design's mapping at a point: its own, and those of its table of choices."""
-    options = dict(design.options)
-    if design.choices is None:
-        return options, {}
-    at = tuple(value if isinstance(value := point.values[axis], str) else value.value for axis in design.choices.keys)
-    row = design.choices.rows.get(at)
-    if row is None:
-        raise SpecError(f"{design.choices.path}:1: no row for {', '.join(map(str, at))}, which the study sweeps")
-    parameters = {}
-    for name, value in row.items():
-        if name not in design.mapping_options:
-            parameters[name] = value
-        elif name not in options:
-            options[name] = value
-    return options, parameters
-
-
-def parameters_at(study: Study, design: Design, point: Point, chosen: Mapping[str, str]) -> dict[str, Quantity]:
-    """Values of a design's parameters at a point: the model's, the table's, the sweep's, then its own settings."""
-    known = design.parameter_dimensions
-    given: dict[str, Quantity] = {}
-    if MODEL_AXIS in point.values:
-        given.update(
-            {
-                name: value.quantity({})
-                for name, value in study.models[point.values[MODEL_AXIS]].items()
-                if name in known
-            }
-        )
-    for name, text in chosen.items():
-        given[name] = locate(text, study.source, (name,)).quantity({})
-    given.update({axis: value for axis, value in point.values.items() if axis in known and axis != MODEL_AXIS})
-    given.update({name: located.quantity({}) for name, located in design.parameters.items()})
-    return given
-
-
-def _axis_columns(points: Sequence[Point]) -> dict[str, list[Any]]:
-    """The sweep's axes as columns of plain numbers and names, the unit in the column's name."""
-    columns: dict[str, list[Any]] = {}
-    for axis, value in points[0].values.items():
-        if isinstance(value, str):
-            columns[axis] = [point.values[axis] for point in points]
-            continue
-        suffix, size = COLUMN_UNITS.get(value.dimension, ("", 1))
-        columns[axis + suffix] = [
-            point.values[axis].value if size == 1 else point.values[axis].value / size for point in points
-        ]
-    return columns

@@ -36,6 +36,10 @@ PASSES = {
     "log_sum_exp": ("V", 2),
     "cross_entropy": ("V", 2),
     "matmul": ("K", 1),
+    "matmul_int8": ("K", 1),
+    "conv": ("C", 1),
+    "conv_int8": ("C", 1),
+    "depthwise": ("R", 1),
     "ffn": ("D", 1),
     "encoder_layer": ("M", 3),
 }

@@ -81,7 +81,8 @@ def test_attributes_may_be_arrays() -> None:
 def test_every_class_states_the_actions_that_it_prices() -> None:
     samples = {"width": 16, "depth": 64, "capacity": 16 * MIB, "type": "hbm2", "banks": 1, "ports": 1}
     for name, kind in CLASSES.items():
-        attributes = {**{key: samples[key] for key in kind.attributes}, **({"width": 4096} if name == "sram" else {})}
+        own = {"sram": {"width": 4096}, "relative_memory": {"type": "buffer"}}.get(name, {})
+        attributes = {**{key: samples[key] for key in kind.attributes}, **own}
         component = price_component(name, attributes, TableConventions())
         assert tuple(component.energy_pj) == kind.actions
         assert all(math.isfinite(energy) and energy > 0 for energy in component.energy_pj.values())
@@ -89,5 +90,7 @@ def test_every_class_states_the_actions_that_it_prices() -> None:
 
 
 def test_an_unknown_dram_is_refused() -> None:
-    with pytest.raises(ComponentError, match="unknown DRAM type 'ddr9'; allowed: lpddr4, lpddr, ddr3, gddr5, hbm2"):
+    with pytest.raises(
+        ComponentError, match="unknown DRAM type 'ddr9'; allowed: lpddr4, lpddr, ddr3, gddr5, hbm2, relative"
+    ):
         price_component("dram", {"type": "ddr9", "width": 64}, TableConventions())

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.search import mapper
 from dse.search.mapper import map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.problem import Problem
+from dse.search.run import Run
 from dse.specs.mapspace import OBJECTIVES
 from tests.search.brute_force import all_costs, all_factors
 from tests.search.random_problems import random_problem
@@ -120,14 +120,14 @@ def test_every_partial_mapping_is_priced_or_cut_by_one_rule() -> None:
 def test_an_interrupted_search_gives_the_best_known_mapping_unproven(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = random_problem(96, bypass=True)
     best = map_einsum(problem, "energy")
-    run = mapper._Search.run
+    run = Run.run
 
     def interrupted(self: Any) -> Any:
         if self.beam is None:
             raise KeyboardInterrupt
         return run(self)
 
-    monkeypatch.setattr(mapper._Search, "run", interrupted)
+    monkeypatch.setattr(Run, "run", interrupted)
     stopped = map_einsum(problem, "energy")
     assert not stopped.proof.complete
     assert stopped.points[0].costs["energy"] >= best.points[0].costs["energy"]

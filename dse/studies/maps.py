@@ -1,0 +1,60 @@
+"""Mappings that a study searches for: every design that asks for it, at every point, all problems in one go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dse.search.mapper import Found
+from dse.search.problem import Problem
+from dse.search.workload import WorkloadMap, assemble, problems_of, search_all
+from dse.specs.architecture import Hardware
+from dse.specs.quantity import Quantity
+from dse.specs.study import Design, MapSearch, Study
+from dse.studies.points import Point, named, parameters_at
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A design that searches its mapping, at a point."""
+
+    design: Design
+    search: MapSearch
+    point: Point
+    hardware: Hardware
+    given: Mapping[str, Quantity]
+    problems: Sequence[Problem]
+
+
+def search_maps(study: Study, points: Sequence[Point], jobs: int) -> dict[tuple[str, str], WorkloadMap]:
+    """The best mapping by design and point, `jobs` searched at a time. Raises SpecError, naming the design and point."""
+    tasks = [
+        _task(study, design, design.mapping, point)
+        for design in study.designs.values()
+        if isinstance(design.mapping, MapSearch)
+        for point in points
+    ]
+    solved: dict[tuple[str, str], WorkloadMap] = {}
+    for objective in dict.fromkeys(task.search.objective for task in tasks):
+        chosen = [task for task in tasks if task.search.objective == objective]
+        found = iter(search_all([problem for task in chosen for problem in task.problems], objective, jobs))
+        for task in chosen:
+            own = [next(found) for _ in task.problems]
+
+            def assembled(task: _Task = task, own: Sequence[Found] = own) -> WorkloadMap:
+                spec = task.search.mapspace
+                return assemble(
+                    task.design.workload, task.hardware, spec, task.given, task.search.objective, task.problems, own
+                )
+
+            solved[task.design.name, task.point.label()] = named(task.design, task.point, assembled)
+    return {(task.design.name, task.point.label()): solved[task.design.name, task.point.label()] for task in tasks}
+
+
+def _task(study: Study, design: Design, search: MapSearch, point: Point) -> _Task:
+    every = parameters_at(study, design, point, {})
+    own = design.architecture.parameters
+    hardware = design.architecture.resolve({name: value for name, value in every.items() if name in own})
+    given = {name: value for name, value in every.items() if name not in own}
+    problems = named(design, point, lambda: problems_of(design.workload, hardware, search.mapspace, given))
+    return _Task(design, search, point, hardware, given, problems)

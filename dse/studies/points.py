@@ -1,0 +1,91 @@
+"""The points of a sweep: what a design's parameters are at each, and how its place is named and tabled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dse.specs.choices import MODEL_AXIS
+from dse.specs.parameters import locate
+from dse.specs.quantity import BANDWIDTH, FREQUENCY, INFORMATION, Quantity
+from dse.specs.source import SpecError
+from dse.specs.study import Design, Study
+
+Outcome = TypeVar("Outcome")
+
+COLUMN_UNITS = {INFORMATION: ("_bytes", 8), BANDWIDTH: ("_bytes_per_s", 8), FREQUENCY: ("_hz", 1)}
+"""Suffix of a swept parameter's column, and base units in one of it."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One place of the sweep: a value per axis, as written (a model's name, or a quantity)."""
+
+    values: Mapping[str, Any]
+
+    def label(self) -> str:
+        """The point as a person names it."""
+        return ", ".join(
+            f"{axis} {value if isinstance(value, str) else value.value}" for axis, value in self.values.items()
+        )
+
+
+def named(design: Design, point: Point, work: Callable[[], Outcome]) -> Outcome:
+    """What `work` gives; a fault is reported with the design and the point. Raises SpecError."""
+    try:
+        return work()
+    except SpecError as error:
+        where = f" ({design.name} at {point.label()})"
+        raise SpecError(*(line + where for line in error.lines)) from None
+
+
+def choices_at(design: Design, point: Point) -> tuple[dict[str, str], dict[str, str]]:
+    """Options and parameters of a design's mapping at a point: its own, and those of its table of choices."""
+    options = dict(design.options)
+    if design.choices is None:
+        return options, {}
+    at = tuple(value if isinstance(value := point.values[axis], str) else value.value for axis in design.choices.keys)
+    row = design.choices.rows.get(at)
+    if row is None:
+        raise SpecError(f"{design.choices.path}:1: no row for {', '.join(map(str, at))}, which the study sweeps")
+    parameters = {}
+    for name, value in row.items():
+        if name not in design.mapping_options:
+            parameters[name] = value
+        elif name not in options:
+            options[name] = value
+    return options, parameters
+
+
+def parameters_at(study: Study, design: Design, point: Point, chosen: Mapping[str, str]) -> dict[str, Quantity]:
+    """Values of a design's parameters at a point: the model's, the table's, the sweep's, then its own settings."""
+    known = design.parameter_dimensions
+    given: dict[str, Quantity] = {}
+    if MODEL_AXIS in point.values:
+        given.update(
+            {
+                name: value.quantity({})
+                for name, value in study.models[point.values[MODEL_AXIS]].items()
+                if name in known
+            }
+        )
+    for name, text in chosen.items():
+        given[name] = locate(text, study.source, (name,)).quantity({})
+    given.update({axis: value for axis, value in point.values.items() if axis in known and axis != MODEL_AXIS})
+    given.update({name: located.quantity({}) for name, located in design.parameters.items()})
+    return given
+
+
+def axis_columns(points: Sequence[Point]) -> dict[str, list[Any]]:
+    """The sweep's axes as columns of plain numbers and names, the unit in the column's name."""
+    columns: dict[str, list[Any]] = {}
+    for axis, value in points[0].values.items():
+        if isinstance(value, str):
+            columns[axis] = [point.values[axis] for point in points]
+            continue
+        suffix, size = COLUMN_UNITS.get(value.dimension, ("", 1))
+        columns[axis + suffix] = [
+            point.values[axis].value if size == 1 else point.values[axis].value / size for point in points
+        ]
+    return columns
