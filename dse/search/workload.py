@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +17,7 @@ from dse.search.build import build_problem, units_for
 from dse.search.explain import explain_none
 from dse.search.mapper import Found, map_einsum
 from dse.search.problem import Constraints, Nest, Point, Problem
+from dse.search.renaming import renamed, shape_of
 from dse.specs.architecture import Hardware
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import mapping_from
@@ -177,23 +178,29 @@ def search_all(
     jobs: int = 1,
     progress: Callable[[str, float], None] = lambda name, share: None,
 ) -> list[Found]:
-    """Solve each problem, `jobs` at a time; `progress` is told which, and the share of all that is done."""
-    if jobs > 1 and len(problems) > 1:
-        with ProcessPoolExecutor(min(jobs, len(problems))) as pool:
-            waiting = [pool.submit(map_einsum, problem, objective) for problem in problems]
-            found = []
-            for number, (problem, future) in enumerate(zip(problems, waiting, strict=True), 1):
-                found.append(future.result())
-                progress(problem.einsum, number / len(problems))
-            return found
-    found = []
-    for number, problem in enumerate(problems):
+    """Solve each problem, `jobs` at a time; `progress` is told which, and the share of all that is done.
 
-        def share(done: float, problem: Problem = problem, number: int = number) -> None:
-            progress(f"{problem.einsum} on {problem.unit}", (number + done) / len(problems))
+    Problems that differ in names alone are solved once.
+    """
+    first: dict[Hashable, Problem] = {}
+    for problem in problems:
+        first.setdefault(shape_of(problem), problem)
+    solved: dict[Hashable, Found] = {}
+    if jobs > 1 and len(first) > 1:
+        with ProcessPoolExecutor(min(jobs, len(first))) as pool:
+            waiting = {shape: pool.submit(map_einsum, problem, objective) for shape, problem in first.items()}
+            for number, (shape, future) in enumerate(waiting.items(), 1):
+                solved[shape] = future.result()
+                progress(first[shape].einsum, number / len(first))
+    else:
+        for number, (shape, problem) in enumerate(first.items()):
 
-        found.append(map_einsum(problem, objective, progress=share))
-    return found
+            def share(done: float, name: str = problem.einsum, number: int = number) -> None:
+                progress(name, (number + done) / len(first))
+
+            solved[shape] = map_einsum(problem, objective, progress=share)
+    shapes = [shape_of(problem) for problem in problems]
+    return [renamed(solved[shape], first[shape], each) for each, shape in zip(problems, shapes, strict=True)]
 
 
 def mapping_data(
