@@ -20,7 +20,8 @@ The counts are those of `dse.model.nest`; the mapping that is found is priced by
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,15 @@ Stream = tuple[int, int]
 tiles inside it, so all of an operand's levels are one stream; overlapping tiles have one each, the newest the last."""
 SETTLED = -1
 """Instead of a number: nothing further out changes what is received."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """What a level holds: elements by operand, how often each extent repeats, and elements in all where that is asked."""
+
+    elements: Mapping[int, Array]
+    repeats: Array
+    held: Array | None
 
 
 class Growth:
@@ -167,15 +177,19 @@ class Growth:
         share: Array = after / (moved * bound)
         return share
 
-    def close(self, depth: int, part: Population, keep: tuple[str, ...]) -> None:
+    def tiles(self, depth: int, extents: NDArray[np.int64], keep: tuple[str, ...]) -> Tiles:
+        """What a level that keeps some tensors holds of them, in elements, where the ranks cover `extents`."""
+        kept = [at for at, spec in enumerate(self.problem.operands) if self.problem.tensors[spec.name] in keep]
+        held = self.space.held(keep, extents) if depth == self.problem.buffer else None
+        repeats = self.points / extents.prod(axis=1, dtype=np.float64)
+        return Tiles({operand: self.space.tile(operand, extents) for operand in kept}, repeats, held)
+
+    def close(self, depth: int, part: Population, tiles: Tiles) -> None:
         """A level keeps tensors: it serves what waits for a parent, and waits for its own tile from further out."""
         columns = part.columns
-        repeats = self.points / part.extents.prod(axis=1, dtype=np.float64)
         distinct = self.elements[self.output] * columns["outputs",]
-        for operand, spec in enumerate(self.problem.operands):
-            tensor = self.problem.tensors[spec.name]
-            if tensor not in keep:
-                continue
+        for operand, tile in tiles.elements.items():
+            spec = self.problem.operands[operand]
             child = next(name for name in columns if name[:2] == ("open", operand))
             taken, stream = columns.pop(child), (operand, child[2])
             waits = stream in waiting_streams(part)
@@ -185,13 +199,12 @@ class Growth:
                 self.charge(columns, ("sum",), depth, reads=-distinct)
             else:
                 self.charge(columns, where, depth, reads=taken)
-            if depth == self.problem.home(tensor):
+            if depth == self.problem.home(self.problem.tensors[spec.name]):
                 continue
-            tile = self.space.tile(operand, part.extents)
             sliding = bool(self.space.soft[operand])
             if sliding or not waits:
                 stream = (operand, 1 + max((n for own, n in waiting_streams(part) if own == operand), default=-1))
-            columns["open", stream[0], stream[1]] = fills = tile * repeats
+            columns["open", stream[0], stream[1]] = fills = tile * tiles.repeats
             self.charge(columns, ("pending", stream), depth, writes=fills)
             if spec.is_output:
                 self.charge(columns, ("sum",), depth, writes=-distinct)
@@ -202,8 +215,8 @@ class Growth:
                     columns["slide", stream, "length", number] = np.broadcast_to(whole, len(part))
                 for rank in sorted({rank for index in self.space.indices[operand] for rank, _ in index}):
                     columns["slide", stream, "back", rank] = np.zeros(len(part), dtype=np.int64)
-        if depth == self.problem.buffer:
-            columns["held",] = self.space.held(keep, part.extents)
+        if tiles.held is not None:
+            columns["held",] = tiles.held
 
     def charge(
         self,

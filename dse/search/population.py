@@ -73,13 +73,50 @@ class Ranking:
 
 def undominated(keys: Sequence[Array], ranking: Ranking, ties: Sequence[Array]) -> NDArray[np.int64]:
     """Rows that no other row of equal keys is at least as good as, sorted; of equally good ones the first by `ties`."""
-    if not len(keys[0]):
-        return np.arange(0)
-    every = [rounded(column) for column in ranking.every]
+    every, then = ranking.every, ranking.then
+    rows = np.arange(len(keys[0]))
+    if not len(rows):
+        return rows
+    if len(rows) > MANY_ROWS and all((key == key[0]).all() for key in keys[1:]) and not isinstance(then[0], list):
+        rows = _not_plainly_beaten(keys[0], every, np.asarray(then[0]))
+        every, then = _rows_of(rows, every, then)
+    every = [rounded(column) for column in every]
     then = [
-        [rounded(column) for column in item] if isinstance(item, list) else rounded(np.asarray(item))
-        for item in ranking.then
+        [rounded(column) for column in item] if isinstance(item, list) else rounded(np.asarray(item)) for item in then
     ]
+    return rows[_sorted_front([key[rows] for key in keys], every, then, [tie[rows] for tie in ties])]
+
+
+MANY_ROWS = 1 << 12
+"""From here on a first look for rows that are plainly beaten pays."""
+
+
+def _not_plainly_beaten(key: Array, every: Sequence[Array], first: Array) -> NDArray[np.int64]:
+    """Rows that the one of their key with the least sum of amounts does not beat by more than rounding."""
+    total = np.asarray(sum(every) + first, dtype=np.float64)
+    least = np.full(int(key.max()) + 1, np.inf)
+    np.minimum.at(least, key, total)
+    leaders = np.zeros(len(least), dtype=np.int64)
+    places = np.flatnonzero(total <= least[key])
+    leaders[key[places]] = places
+    leader = leaders[key]
+    beaten = first[leader] < first - np.abs(first) * (4 / PRECISION)
+    for column in every:
+        beaten &= column[leader] <= column
+    return np.flatnonzero(~beaten)
+
+
+def _rows_of(rows: NDArray[np.int64], every: Sequence[Array], then: Sequence[Any]) -> tuple[list[Array], list[Any]]:
+    return (
+        [column[rows] for column in every],
+        [[column[rows] for column in item] if isinstance(item, list) else item[rows] for item in then],
+    )
+
+
+def _sorted_front(
+    keys: Sequence[Array], every: Sequence[Array], then: Sequence[Any], ties: Sequence[Array]
+) -> NDArray[np.int64]:
+    """`undominated`, by sorting: the first row of each key is kept, and what it beats is dropped, until none is left."""
     sort: list[Any] = [sum(item) if isinstance(item, list) else item for item in then if len(item)]
     total: Any = sum(every) if every else np.zeros(len(keys[0]))
     order = np.lexsort([*reversed(ties), *reversed(sort), total, *reversed(keys)])
@@ -88,8 +125,7 @@ def undominated(keys: Sequence[Array], ranking: Ranking, ties: Sequence[Array]) 
         ordered = key[order]
         group[1:] |= ordered[1:] != ordered[:-1]
     group_of = np.cumsum(group)
-    every = [column[order] for column in every]
-    then = [[column[order] for column in item] if isinstance(item, list) else item[order] for item in then]
+    every, then = _rows_of(order, every, then)
     keep = np.zeros(len(order), dtype=bool)
     waiting = np.arange(len(order))
     while len(waiting):

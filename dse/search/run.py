@@ -157,14 +157,14 @@ class Run:
         for number, keep in enumerate(self.problem.keep_choices[depth]):
             for population in populations:
                 waiting = waiting_streams(population)
-                for rows, extents in self.grown(depth, population, number, keep):
-                    kinds = (extents != population.extents[rows]) @ (1 << np.arange(extents.shape[1]))
+                for rows, extents, kinds in self.grown(depth, population, number, keep):
                     for kind in np.unique(kinds).tolist():
-                        chosen = kinds == kind
+                        chosen = np.flatnonzero(kinds == kind)
                         parent, grown = population.take(rows[chosen]), extents[chosen]
+                        tiles = self.growth.tiles(depth, grown, keep)
                         for order in self.space.orders(depth, kind, waiting):
                             part = self.growth.loop(parent, grown, order, waiting)
-                            self.growth.close(depth, part, keep)
+                            self.growth.close(depth, part, tiles)
                             if depth == 0:
                                 for stream in waiting_streams(part):
                                     settle(part, stream)
@@ -173,8 +173,8 @@ class Run:
 
     def grown(
         self, depth: int, population: Population, number: int, keep: tuple[str, ...]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Rows and the extents that a level's loops may grow them to, in chunks.
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
+        """Rows, the extents that a level's loops may grow them to, and which loops those are (a bit a rank), in chunks.
 
         What fits neither this level nor a level further out, which must keep as much, is cut on the way, and in the end
         what cannot come to as little as is known.
@@ -196,18 +196,21 @@ class Run:
             rows = np.arange(start, stop)
             extents = population.extents[rows]
             codes = np.zeros(len(rows), dtype=np.int64)
+            kinds = np.zeros(len(rows), dtype=np.int64)
             for rank, table in enumerate(tables):
                 place = positions[rows, rank]
                 counts = table.count[place]
                 repeat = np.repeat(np.arange(len(rows)), counts)
                 within = np.arange(len(repeat)) - np.repeat(np.cumsum(counts) - counts, counts)
-                rows, extents, codes = rows[repeat], extents[repeat], codes[repeat]
+                rows, extents, codes, kinds = rows[repeat], extents[repeat], codes[repeat], kinds[repeat]
                 grown = table.start[place][repeat] + within
                 extents[:, rank] = table.flat[grown]
                 codes += table.place[grown] * self.space.radix[rank]
+                kinds += (table.place[grown] != place[repeat]).astype(np.int64) << rank
                 fits = self.fits(depth, keep, extents)
-                self.cut["capacity"] += len(fits) - int(fits.sum())
-                rows, extents, codes = rows[fits], extents[fits], codes[fits]
+                if not fits.all():
+                    self.cut["capacity"] += len(fits) - int(fits.sum())
+                    rows, extents, codes, kinds = rows[fits], extents[fits], codes[fits], kinds[fits]
             for tight in (False, True) if bounds else ():
                 least = {
                     bound.metric: outside[bound.metric][codes]
@@ -220,9 +223,9 @@ class Run:
                 }
                 may = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
                 self.cut["bound"] += len(may) - int(may.sum())
-                rows, extents, codes = rows[may], extents[may], codes[may]
+                rows, extents, codes, kinds = rows[may], extents[may], codes[may], kinds[may]
             if len(rows):
-                yield rows, extents
+                yield rows, extents, kinds
             self.progress((len(self.stages) - 1 + stop / len(population)) / self.stage_count)
             start = stop
 
@@ -249,6 +252,8 @@ class Run:
     def promise_kept(self, population: Population, depth: int) -> Population:
         """Without rows that promise fan-outs of outputs which those further out, or the sizes left, cannot give."""
         promised = population.columns["outputs",]
+        if (promised == 1).all():
+            return population
         left = (self.sizes // population.extents)[:, self.growth.reduced].prod(axis=1)
         keep = np.isin(promised, self.growth.shares(depth)) & (left % promised == 0)
         if keep.all():
