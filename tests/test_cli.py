@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -285,3 +286,65 @@ def test_verify_says_right_or_wrong(call, tmp_path: Path) -> None:  # type: igno
     assert "attention_3pass names no reference" in call("verify", "silent.yaml").err
     assert call("verify", "attention_1pass", "--set", "M0=5").code == 2
     assert "unknown parameter 'M5'" in call("verify", "attention_1pass", "--set", "M5=5").err
+
+
+SMALL_MATMUL = ("map", "three_level", "matmul", "--set", "m=64", "--set", "n=32", "--set", "k=64")
+
+
+def test_map_prints_a_loop_nest_its_cost_and_the_proof(call) -> None:  # type: ignore[no-untyped-def]
+    shown = call(*SMALL_MATMUL)
+    assert shown.code == 0
+    lines = shown.out.splitlines()
+    assert lines[0] == "Z on array"
+    assert lines[1] == "DRAM: A 8 KiB, B 4 KiB, Z 4 KiB"
+    assert any(line.strip().startswith("side by side in x: ") for line in lines)
+    assert any(line.startswith("proven: ") and " mappings; " in line for line in lines)
+    assert lines[-1].startswith("energy: ")
+    assert "of DRAM traffic" in lines[-1]
+
+
+def test_map_writes_a_mapping_that_evaluate_prices_the_same(call) -> None:  # type: ignore[no-untyped-def]
+    found = json.loads(call(*SMALL_MATMUL, "-o", "best.mapping.yaml", "--format", "json").out)
+    sizes = [text for text in SMALL_MATMUL[3:]]
+    priced = call("evaluate", "three_level", "matmul", "--mapping", "best.mapping.yaml", *sizes, "--format", "json")
+    (totals,) = json.loads(priced.out)
+    assert [row["einsum"] for row in found] == ["Z"]
+    assert totals["energy_pj"] == found[0]["energy_pj"]
+    assert totals["latency_s"] == pytest.approx(found[0]["latency_s"], rel=1e-12)
+    assert found[0]["proven"] is True
+    assert call("check", "best.mapping.yaml").out == "best.mapping.yaml: a mapping\n"
+
+
+def test_map_gives_fronts_and_bounds_as_tables_and_a_figure(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    front = pd.read_csv(io.StringIO(call(*SMALL_MATMUL, "--front", "energy,capacity", "--format", "csv").out))
+    assert list(front.columns) == ["einsum", "energy_pj", "buffer_bytes"]
+    assert front["energy_pj"].is_monotonic_increasing
+    assert front["buffer_bytes"].is_monotonic_decreasing
+    bound = call(*SMALL_MATMUL, "--bound", "GLB", "--figure", "bound.png", "--format", "csv")
+    table = pd.read_csv(io.StringIO(bound.out))
+    assert table["dram_bytes"].is_monotonic_decreasing
+    assert table["dram_bytes"].iloc[-1] == 2 * (64 * 64 + 64 * 32 + 64 * 32)
+    assert (tmp_path / "bound.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--objective", "speed"],
+            "unknown objective 'speed'; did you mean 'edp'? allowed: dram, edp, energy, latency",
+        ),
+        (["--front", "energy"], "two or three different metrics"),
+        (["--figure", "f.png"], "--figure draws what --bound MEMORY finds"),
+        (["--front", "energy,dram", "-o", "f.yaml"], "--front and --bound each print a table of their own"),
+        (["--bound", "L9"], "--bound: array has no 'L9' inside DRAM"),
+        (["--set", "registers=2"], "RF needs 6 B for the smallest tiles (A 2 B, B 2 B, Z 2 B), has 4 B"),
+        (["--mapspace", "none.yaml"], "no file none.yaml"),
+    ],
+)
+def test_map_refuses_what_cannot_be_in_one_line(call, arguments: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
+    failed = call(*SMALL_MATMUL, *arguments)
+    assert failed.code == 2
+    assert failed.out == ""
+    assert len(failed.err.splitlines()) == 1
+    assert message in failed.err
