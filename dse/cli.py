@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -91,6 +89,7 @@ def run(
 ) -> None:
     """Run a study: price every design at every point; write results.csv, breakdown.csv, figures and run.yaml."""
     _check_format(form)
+    from dse.report.progress import step_bar
     from dse.specs.study import load_study
     from dse.studies.output import write_results
     from dse.studies.run import run_study, with_settings
@@ -99,7 +98,7 @@ def run(
     loaded = with_settings(load_study(study), settings or [])
     folder = output or Path("results") / loaded.name
     steps = len(loaded.designs) * len(loaded.accounting) + (len(loaded.figures) if figures else 0)
-    with _progress(loaded.name, steps) as advance:
+    with step_bar(loaded.name, steps) as advance:
         result = run_study(loaded, advance, jobs)
 
         def draw(scratch: Path) -> None:
@@ -201,7 +200,8 @@ def map_(
     """Find the best mapping of each Einsum, with proof, and print it as a loop nest."""
     _check_format(form)
     from dse.api import map_bound, map_front, map_workload
-    from dse.report.nests import front_rows, level_rows, map_rows, nest_lines, proof_line
+    from dse.report.nests import front_rows, level_rows, map_rows, nest_lines, proof_line, totals_line
+    from dse.report.progress import share_bar
     from dse.specs.source import SpecError
 
     given = dict(_setting(text) for text in settings or [])
@@ -225,7 +225,7 @@ def map_(
         for name, each in found.items():
             _print(front_rows(name, each, metrics), form, f"{name}: {proof_line(each.proof)}", digits=6)
         return
-    with _share(f"{workload} on {architecture}") as progress:
+    with share_bar(f"{workload} on {architecture}") as progress:
         best = map_workload(architecture, workload, objective=objective, jobs=jobs, progress=progress, **chosen)
     if output is not None:
         from dse.studies.output import whole_file
@@ -238,11 +238,7 @@ def map_(
         for mapped in best.einsums.values():
             print("\n".join([*nest_lines(mapped), proof_line(mapped.found.proof), ""]))
         _print(level_rows(best.result, list(best.einsums)), form, "Cost by level, in words and actions", digits=7)
-        totals = best.result.totals()
-        print(
-            f"{objective}: {totals['energy_pj']:.10g} pJ, {totals['latency_s']:.7g} s "
-            f"({totals['latency_s'] * best.result.binding.hardware.clock_hz:,.0f} cycles), {totals['dram_bytes']:,.0f} B of DRAM traffic"
-        )
+        print(totals_line(best))
         if output is not None:
             print(output)
     if not best.proven:
@@ -444,55 +440,6 @@ def _print(table: Rows | pd.DataFrame, form: str, title: str = "", digits: int =
     if title:
         print(title)
     console.print(shown)
-
-
-@contextmanager
-def _progress(name: str, steps: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr for a person who watches; nothing where stderr is a file."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda step: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.fields[study]}"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=steps, study=name)
-        yield lambda step: bar.update(task, advance=1, description=step)
-
-
-@contextmanager
-def _share(name: str) -> Iterator[Callable[[str, float], None]]:
-    """A bar of the share that is done, with an estimate of the time left; nothing where stderr is a file."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda part, share: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn(name),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=1.0)
-        furthest = 0.0
-
-        def advance(part: str, share: float) -> None:
-            nonlocal furthest
-            furthest = max(furthest, share)
-            bar.update(task, completed=furthest, description=part)
-
-        yield advance
 
 
 if __name__ == "__main__":

@@ -305,7 +305,7 @@ def test_map_prints_a_loop_nest_its_cost_and_the_proof(call) -> None:  # type: i
 
 def test_map_writes_a_mapping_that_evaluate_prices_the_same(call) -> None:  # type: ignore[no-untyped-def]
     found = json.loads(call(*SMALL_MATMUL, "-o", "best.mapping.yaml", "--format", "json").out)
-    sizes = [text for text in SMALL_MATMUL[3:]]
+    sizes = list(SMALL_MATMUL[3:])
     priced = call("evaluate", "three_level", "matmul", "--mapping", "best.mapping.yaml", *sizes, "--format", "json")
     (totals,) = json.loads(priced.out)
     assert [row["einsum"] for row in found] == ["Z"]

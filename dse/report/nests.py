@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from dse.model.result import Result
 from dse.search.explain import in_bytes
 from dse.search.mapper import Found, Proof
@@ -16,8 +18,6 @@ INDENT = "  "
 
 def nest_lines(each: EinsumMap) -> list[str]:
     """The loop nest, outermost memory first: tiles kept, then the loops that step through them, then the fan-out."""
-    import numpy as np
-
     problem, space = each.problem, Mapspace(each.problem)
     covered = [dict.fromkeys(problem.ranks, 1) for _ in problem.levels]
     inside = dict.fromkeys(problem.ranks, 1)
@@ -77,6 +77,15 @@ def level_rows(result: Result, einsums: Sequence[str]) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def totals_line(found: WorkloadMap) -> str:
+    """What the whole mapping costs."""
+    result, clock = found.result, found.result.binding.hardware.clock_hz
+    return (
+        f"{found.objective}: {result.energy_pj:.10g} pJ, {result.latency_s:.7g} s ({result.latency_s * clock:,.0f} cycles), "
+        f"{result.dram_bytes:,.0f} B of DRAM traffic"
+    )
 
 
 def map_rows(found: WorkloadMap) -> list[dict[str, Any]]:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dse.search.bounds import Bounds
+from dse.search.finished import Stage, points_of
 from dse.search.growth import Growth, settle, waiting_streams
-from dse.search.population import Array, Column, Population, Ranking, join, rounded, undominated
-from dse.search.problem import LevelMapping, Nest, Point
+from dse.search.population import Array, Column, Population, Ranking, join, undominated
+from dse.search.problem import Point
 from dse.specs.mapspace import OBJECTIVES
 
 CHUNK_ROWS = 1 << 18
@@ -30,17 +31,6 @@ FEW_ROWS = 1 << 12
 """Fewer rows than this are not worth looking through on their own."""
 MARGIN = 1 + 1e-9
 """Known mappings are beaten by what costs less than this much more: sums differ by rounding."""
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """What a boundary remembers of its survivors, to read a mapping back from the last one."""
-
-    depth: int
-    spatial: bool
-    origin: NDArray[np.int64]
-    choice: NDArray[np.int64]
-    extents: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -65,7 +55,7 @@ class Run:
     progress: Callable[[float], None] = lambda share: None
     cut: Counter[str] = field(default_factory=Counter)
     priced: int = 0
-    stages: list[_Stage] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.space = self.growth.space
@@ -115,7 +105,7 @@ class Run:
         if not populations:
             return
         whole = join([Population(each.extents, {}, each.origin, each.choice) for each in populations])
-        self.stages.append(_Stage(depth, spatial, whole.origin, whole.choice, whole.extents))
+        self.stages.append(Stage(depth, spatial, whole.origin, whole.choice, whole.extents))
         end = 0
         for population in populations:
             population.origin = np.arange(end, end + len(population))
@@ -367,51 +357,7 @@ class Run:
             size for level in self.problem.levels[:depth] for _, size in level.axes
         )
 
-    # ---- reading back
-
     def points(self, finished: Population) -> list[Point]:
         """The best of the finished mappings, or the front, with its costs."""
-        columns = finished.columns
-        word = self.problem.word_bytes
-        costs = {
-            "energy": columns["sum", "energy"],
-            "latency": columns["latency",],
-            "edp": columns["sum", "energy"] * columns["latency",],
-            "capacity": columns["held",] * word,
-        }
-        if self.growth.with_dram:
-            costs["dram"] = columns["sum", "dram"] * word
         ranked = self.front or OBJECTIVES[self.objective]
-        order = np.lexsort([rounded(costs[metric]) for metric in reversed(ranked)])
-        chosen = order if self.front else order[:1]
-        return [
-            Point(self.nest(row), {metric: float(values[row]) for metric, values in costs.items()})
-            for row in chosen.tolist()
-        ]
-
-    def nest(self, row: int) -> Nest:
-        """The mapping behind a finished row."""
-        problem, levels = self.problem, range(len(self.problem.levels))
-        temporal: list[tuple[tuple[str, int], ...]] = [() for _ in levels]
-        spatial: list[dict[str, tuple[tuple[str, int], ...]]] = [{} for _ in levels]
-        keeps: list[tuple[str, ...]] = [() for _ in levels]
-        for stage, before in zip(reversed(self.stages[1:]), reversed(self.stages[:-1]), strict=True):
-            depth, choice = stage.depth, int(stage.choice[row])
-            origin = int(stage.origin[row])
-            if stage.spatial:
-                for (axis, _), own in zip(
-                    problem.levels[depth].axes, self.space.fanouts[depth].axes[choice].tolist(), strict=True
-                ):
-                    spatial[depth][axis] = tuple(
-                        (rank, factor) for rank, factor in zip(problem.ranks, own, strict=True) if factor > 1
-                    )
-            else:
-                number, order = self.space.decode(choice)
-                factors = (stage.extents[row] // before.extents[origin]).tolist()
-                keeps[depth] = problem.keep_choices[depth][number]
-                temporal[depth] = tuple((problem.ranks[rank], factors[rank]) for rank in reversed(order))
-            row = origin
-        return tuple(
-            LevelMapping(level.memory, temporal[depth], spatial[depth], keeps[depth])
-            for depth, level in enumerate(problem.levels)
-        )
+        return points_of(self.space, self.stages, finished, ranked, only_best=not self.front)
