@@ -147,7 +147,7 @@ def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # ty
     [
         (
             ["run", "nope"],
-            "unknown study 'nope'; allowed: fusemax_attention, matmul_optimum, resnet50_eyeriss, or a path to a YAML file",
+            "unknown study 'nope'; allowed: fusemax_attention, matmul_optimum, resnet50_eyeriss, transformer_linear, or a path to a YAML file",
         ),
         (["run", "none.yaml"], "no file none.yaml"),
         (

@@ -125,6 +125,13 @@ def _normalized(x: Array) -> Array:
     return centred / deviation
 
 
+def linear_layers(shapes: Mapping[str, int], *arrays: Array) -> Named:
+    """Projections of x[t,d] and c[t,d], and two layers of y[t,d], for x, c, y, wq, wk, wv, wz, w1, w2; the last first."""
+    x, c, y, wq, wk, wv, wz, w1, w2 = arrays
+    hidden = y @ w1
+    return {"O": hidden @ w2, "H": hidden, "Q": x @ wq, "K": x @ wk, "V": x @ wv, "Z": c @ wz}
+
+
 def convolution(shapes: Mapping[str, int], x: Array, w: Array) -> Named:
     """Sum over c,r,s of x[n,c,T*p+r,T*q+s] w[m,c,r,s]."""
     return {"O": np.einsum("ncpqrs,mcrs->nmpq", _windows(shapes, x), w)}
@@ -151,6 +158,7 @@ REFERENCES: Mapping[str, ReferenceFunction] = {
     "log_sum_exp": ReferenceFunction(log_sum_exp, 1),
     "cross_entropy": ReferenceFunction(cross_entropy, 2),
     "matmul": ReferenceFunction(matmul, 2),
+    "linear_layers": ReferenceFunction(linear_layers, 9),
     "convolution": ReferenceFunction(convolution, 2),
     "depthwise_convolution": ReferenceFunction(depthwise_convolution, 2),
     "ffn": ReferenceFunction(ffn, 3),

@@ -41,6 +41,7 @@ PASSES = {
     "conv_int8": ("C", 1),
     "depthwise": ("R", 1),
     "ffn": ("D", 1),
+    "linear_layers": ("D", 1),
     "encoder_layer": ("M", 3),
 }
 
