@@ -117,9 +117,9 @@ def _with_capacity(problem: Problem, depth: int, capacity: float) -> Problem:
 
 
 def in_bytes(problem: Problem, elements: float) -> str:
-    """A number of elements as bytes, in KiB or MiB where that is shorter."""
+    """A number of elements as bytes, in KiB, MiB or GiB where that comes out short."""
     size = elements * problem.word_bytes
-    for unit, bytes_each in (("MiB", 2**20), ("KiB", 2**10)):
+    for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= bytes_each and size % (bytes_each / 4) == 0:
             return f"{size / bytes_each:g} {unit}"
     return f"{size:,.0f} B"

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,15 +15,16 @@ import pandas as pd
 from dse.model.accounting import PRESETS, SWITCHES, Accounting
 from dse.model.evaluate import evaluate
 from dse.model.result import Result
-from dse.search.workload import WorkloadMap
 from dse.specs.choices import MODEL_AXIS
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.parameters import locate
 from dse.specs.quantity import DIMENSION_NAMES, Quantity, QuantityError, number
 from dse.specs.source import Source, SpecError, allowed
 from dse.specs.study import Design, MapSearch, Study
-from dse.studies.maps import search_maps
 from dse.studies.points import Point, axis_columns, choices_at, named, parameters_at
+
+if TYPE_CHECKING:
+    from dse.search.workload import WorkloadMap
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,11 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None, 
     are, `jobs` at a time. Raises SpecError."""
     points = [Point(dict(zip(study.sweep, values, strict=True))) for values in itertools.product(*study.sweep.values())]
     frames, breakdowns = [], []
-    maps = search_maps(study, points, jobs)
+    maps: Mapping[tuple[str, str], WorkloadMap] = {}
+    if any(isinstance(design.mapping, MapSearch) for design in study.designs.values()):
+        from dse.studies.maps import search_maps
+
+        maps = search_maps(study, points, jobs)
     for accounting_name, accounting in accountings(study).items():
         for design in study.designs.values():
             if isinstance(design.mapping, MapSearch):

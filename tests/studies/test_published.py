@@ -13,6 +13,10 @@ import yaml
 import dse
 import dse.studies.run
 from dse.model.accounting import PUBLISHED, Accounting
+from dse.search.mapper import map_einsum
+from dse.search.workload import problems_of
+from dse.specs.library import load_mapspace, load_models
+from dse.specs.quantity import Quantity
 from dse.specs.study import load_study, load_study_file
 from dse.studies.run import StudyResult, run_study, with_settings
 from dse.studies.summary import relative_to, summarize, summarize_area
@@ -159,3 +163,28 @@ def test_models_may_give_different_parameters(tmp_path: Path) -> None:
         latency = run_study(load_study_file(path)).frame.set_index("model")["latency_s"]
         assert latency["A"] == dse.evaluate("fusemax", "attention_1pass", heads=8).latency_s
         assert latency["B"] == dse.evaluate("fusemax", "attention_1pass", heads=8, head_dim=128).latency_s
+
+
+@pytest.mark.parametrize(("model", "seq_len"), [("BERT", 1024), ("XLM", 4096), ("T5", 16384)])
+def test_no_mapping_of_the_unfused_products_is_faster_than_the_one_chosen(model: str, seq_len: int) -> None:
+    """Under the published demands (256 P x 256 M spatial), by the mapper's proof."""
+    chosen = dse.evaluate("flat", "attention_3pass", mapping="unfused", model=model, seq_len=seq_len)
+    seconds = {phase.name: phase.latency_s for phase in chosen.phases}
+    workload = dse.load_workload("attention_3pass")
+    sizes = {
+        name: located.quantity({}) for name, located in load_models()[model].items() if name in workload.parameters
+    }
+    given = {**sizes, "seq_len": Quantity(seq_len)}
+    hardware = dse.load_architecture("flat").resolve()
+    problems = problems_of(workload, hardware, load_mapspace("flat_unfused"), given)
+    for einsum, phase in (("QK", "scores"), ("AV", "product")):
+        (problem,) = [each for each in problems if each.einsum == einsum]
+        found = map_einsum(problem, "latency")
+        assert found.proof.complete
+        assert found.points[0].costs["latency"] == pytest.approx(seconds[phase], rel=1e-12)
+
+
+def test_the_unfused_baseline_is_nowhere_slower_than_published(attention: StudyResult) -> None:
+    ours = attention.frame[attention.frame["accounting"] == "published"].set_index(KEYS)["latency_s"]
+    theirs = golden("published_attention.csv").set_index(KEYS)["latency_s"].loc[ours.index]
+    assert (ours / theirs).loc["unfused"].max() < 1 + 1e-6
