@@ -102,7 +102,9 @@ def assemble(
             raise _none_valid(hardware, spec, einsum.name, [each.problem for each in own])
         ranked = OBJECTIVES[objective]
         einsums[einsum.name] = min(valid, key=lambda each: [each.best.costs[metric] for metric in ranked])
-    data = mapping_data(workload, hardware, objective, einsums)
+    parts = {part for split in workload.cascade.partition.values() for part in split[1:]}
+    sizes = {name: int(given[name].value) for name in sorted(parts & set(given))}
+    data = mapping_data(workload, hardware, objective, einsums, sizes)
     mapping = mapping_from(data, f"the mapping found for {workload.name} on {hardware.architecture.name}")
     binding = bind(workload, hardware, mapping.plan(), given)
     return WorkloadMap(objective, einsums, mapping, data, price(binding, CORRECTED))
@@ -204,9 +206,9 @@ def search_all(
 
 
 def mapping_data(
-    workload: Workload, hardware: Hardware, objective: str, einsums: Mapping[str, EinsumMap]
+    workload: Workload, hardware: Hardware, objective: str, einsums: Mapping[str, EinsumMap], parts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What a mapping file of some Einsums' best nests says."""
+    """What a mapping file of some Einsums' best nests says; `parts` are the sizes of parts of partitioned ranks."""
     sizes = {
         rank: size
         for each in einsums.values()
@@ -219,6 +221,7 @@ def mapping_data(
         "about": f"Each Einsum's mapping of least {objective}, {'proven' if proven else 'not proven'}, for {shapes}.",
         "architecture": hardware.architecture.name,
         "workload": workload.name,
+        **({"parameters": dict(parts)} if parts else {}),
         "einsums": {name: _plan_of(each.problem.unit, each.best.nest) for name, each in einsums.items()},
         "phases": [{"name": name, "steps": [{each.problem.unit: [name]}]} for name, each in einsums.items()],
     }

@@ -60,6 +60,19 @@ def test_a_mapping_that_is_written_and_read_again_costs_the_same(seed: int, tmp_
         assert moved == pytest.approx(read.dram_bytes, rel=1e-12)
 
 
+def test_a_cascade_with_parts_and_iterations_is_mapped_and_written_with_its_parts(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"batch": 1, "heads": 1, "head_dim": 4, "seq_len": 16}
+    found = map_workload("three_level", "attention_1pass", rows=4, cols=4, M0=4, **sizes)
+    assert found.proven
+    for each in found.einsums.values():
+        for level in each.best.nest:
+            assert all(rank != "m1" for loops in level.spatial.values() for rank, _ in loops), "M1 steps in order"
+    path = tmp_path / "found.mapping.yaml"
+    path.write_text(found.to_yaml())
+    read = evaluate("three_level", "attention_1pass", mapping=str(path), rows=4, cols=4, **sizes)
+    assert read.totals() == found.result.totals()
+
+
 def test_jobs_do_not_change_what_is_found() -> None:
     given: dict[str, Any] = {"batch": 1, "heads": 1, "head_dim": 8, "seq_len": 16, "buffer": "1 KiB"}
     alone = map_workload("three_level", "attention_3pass", **given)
