@@ -26,7 +26,8 @@ from dse.specs.mapspace import OBJECTIVES
 CHUNK_ROWS = 1 << 18
 """Partial mappings priced in one go."""
 POOL_ROWS = 1 << 19
-"""Partial mappings of a kind that are held before the dominated ones among them are dropped."""
+"""Partial mappings that are held before the dominated ones among them are dropped: some 200 MB, and twice that while
+they are joined. What survives is kept whole."""
 FEW_ROWS = 1 << 12
 """Fewer rows than this are not worth looking through on their own."""
 MARGIN = 1 + 1e-9
@@ -81,14 +82,14 @@ class Run:
     def stage(self, parts: Iterator[Population], depth: int, *, spatial: bool) -> list[Population]:
         """Collect what a stage makes, drop what cannot be best, and remember the rest."""
         pools: dict[tuple[Column, ...], list[Population]] = {}
-        rows: Counter[tuple[Column, ...]] = Counter()
+        rows, kept = 0, 0
         for part in parts:
-            kind = tuple(part.columns)
-            pools.setdefault(kind, []).append(part)
-            rows[kind] += len(part)
-            if rows[kind] > max(POOL_ROWS, 2 * len(pools[kind][0])):
-                pools[kind] = [self.surviving(join(pools[kind]), depth, spatial=spatial)]
-                rows[kind] = len(pools[kind][0])
+            pools.setdefault(tuple(part.columns), []).append(part)
+            rows += len(part)
+            if rows > max(POOL_ROWS, 2 * kept):
+                for kind, pool in pools.items():
+                    pools[kind] = [self.surviving(join(pool), depth, spatial=spatial)]
+                rows = kept = sum(len(pool[0]) for pool in pools.values())
         survivors = [self.surviving(join(pools[kind]), depth, spatial=spatial) for kind in sorted(pools, key=str)]
         populations = [population for population in survivors if len(population)]
         if self.beam is not None and self.beam.apart:
