@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dse.search.mapper import map_einsum
-from dse.search.mapspace import Mapspace
+from dse.search.mapspace import Mapspace, divisors
 from dse.search.problem import Problem
 
 
@@ -16,13 +16,11 @@ def explain_none(problem: Problem) -> str:
     """One sentence for a problem that the mapper found no mapping of."""
     space = Mapspace(problem)
     smallest = smallest_extents(space)
-    for depth, level in enumerate(problem.levels):
+    for level in problem.levels:
         for axis, size in level.axes:
             if not len(space.axis_factors(axis, size)):
                 return f"axis {axis} has no factors that its demands allow"
-        if smallest[depth] is None:
-            return f"no factors at {level.memory} and inside it are left that its demands allow"
-    short = _too_small(space, smallest)
+    short = _never_whole(problem) or _too_small(space, smallest)
     if short:
         return short
     demanded = problem.constraints.utilization
@@ -38,6 +36,26 @@ def explain_none(problem: Problem) -> str:
         if map_einsum(free).points:
             return f"tiles fit only with fewer PEs busy than utilization {demanded:g} demands"
     return _least_capacity(problem)
+
+
+def _never_whole(problem: Problem) -> str:
+    """Says which rank the factors that its slots allow never multiply to, and what they do come to."""
+    axes = {axis: size for level in problem.levels for axis, size in level.axes}
+    for rank, size in zip(problem.ranks, problem.sizes, strict=True):
+        products = {1}
+        for slot in (*problem.memories, *axes):
+            factors = [
+                factor
+                for factor in divisors(size).tolist()
+                if factor <= axes.get(slot, size) and problem.constraints.allows(slot, rank, factor)
+            ]
+            products = {min(have * factor, size * size) for have in products for factor in factors}
+        if size not in products:
+            below = [str(each) for each in (max((p for p in products if p < size), default=None),) if each]
+            above = [str(each) for each in (min((p for p in products if p > size), default=None),) if each]
+            near = " or ".join(below + above) or "nothing"
+            return f"factors of {rank} that its demands allow come to {near}, never to {rank.upper()} = {size}"
+    return ""
 
 
 def smallest_extents(space: Mapspace) -> list[np.ndarray | None]:
@@ -57,10 +75,8 @@ def smallest_extents(space: Mapspace) -> list[np.ndarray | None]:
             for at, slot in slots:
                 factors = [
                     factor
-                    for factor in range(1, size + 1)
-                    if size % factor == 0
-                    and factor <= axes.get(slot, size)
-                    and problem.constraints.allows(slot, rank, factor)
+                    for factor in divisors(size).tolist()
+                    if factor <= axes.get(slot, size) and problem.constraints.allows(slot, rank, factor)
                 ]
                 grown = {have * factor for have in (inner if at >= depth else outer) for factor in factors}
                 grown = {value for value in grown if size % value == 0}

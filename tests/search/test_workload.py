@@ -216,6 +216,16 @@ def test_factors_are_bounded_fixed_or_ranged_and_orders_hold(write_spec: Write) 
             "GLB needs 128 KiB for the smallest tiles (A 128 KiB), has 64 KiB",
         ),
         (
+            {"factors": {"x": {"n": 2}, "y": {"n": 2}, "GLB": {"n": 2}, "RF": {"n": 4}}},
+            {"n": 16},
+            "factors of n that its demands allow come to 32, never to N = 16",
+        ),
+        (
+            {"ranks": {"x": [], "y": [], "DRAM": [], "GLB": [], "RF": ["m", "k"]}},
+            {"m": 4, "n": 4, "k": 4},
+            "factors of n that its demands allow come to 1, never to N = 4",
+        ),
+        (
             {"keep": {"RF": ["A", "B", "Z"]}},
             {"registers": 2},
             "RF needs 6 B for the smallest tiles (A 2 B, B 2 B, Z 2 B), has 4 B",
