@@ -23,6 +23,9 @@ from dse.specs.quantity import Quantity
 from dse.specs.source import Key
 from dse.specs.workload import Workload
 
+NO_RANK = "-"
+"""Stands for the rank, of size 1, of an Einsum of numbers alone."""
+
 
 def units_for(workload: Workload, hardware: Hardware, einsum: Einsum, spec: MapspaceSpec) -> list[UnitSpec]:
     """Units that have what an Einsum computes, or the one demanded. Raises SpecError where there is none."""
@@ -55,8 +58,8 @@ def build_problem(
 ) -> Problem:
     """What the mapper is to solve. `values` holds the workload's parameters and rank shapes. Raises SpecError."""
     shapes = workload.shapes(values)
-    ranks = einsum.variables
-    sizes = tuple(int(shapes[rank_of(rank)]) for rank in ranks)
+    ranks = einsum.variables or (NO_RANK,)
+    sizes = tuple(int(shapes[rank_of(rank)]) for rank in einsum.variables) or (1,)
     names = operand_names(einsum, workload.cascade)
     operands = tuple(
         Operand(

@@ -13,7 +13,7 @@ from dse.model.accounting import CORRECTED
 from dse.model.binding import bind
 from dse.model.evaluate import price
 from dse.model.result import Result
-from dse.search.build import build_problem, units_for
+from dse.search.build import NO_RANK, build_problem, units_for
 from dse.search.explain import explain_none
 from dse.search.mapper import Found, map_einsum
 from dse.search.problem import Constraints, Nest, Point, Problem
@@ -213,6 +213,7 @@ def mapping_data(
         rank: size
         for each in einsums.values()
         for rank, size in zip(each.problem.ranks, each.problem.sizes, strict=True)
+        if rank != NO_RANK
     }
     proven = all(each.found.proof.complete for each in einsums.values())
     shapes = ", ".join(f"{rank.upper()} = {size}" for rank, size in sizes.items())

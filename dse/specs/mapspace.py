@@ -117,6 +117,10 @@ def _demands(written: _Demands, source: Source, key: Key) -> Demands:
     for slot, ranks in written.factors.items():
         for rank, value in ranks.items():
             factors[slot, rank] = _factor(value, source, (*key, "factors", slot, rank))
+    for memory, order in written.order.items():
+        for number, rank in enumerate(order):
+            if rank in order[:number]:
+                raise source.error((*key, "order", memory, number), f"order: {rank!r} stands there twice for {memory}")
     share = written.utilization
     if share is not None and not 0 <= share <= 1:
         raise source.error((*key, "utilization"), f"utilization is from 0 to 1, found {share:g}")

@@ -118,7 +118,11 @@ class Design:
     @cached_property
     def parameter_dimensions(self) -> dict[str, Dimension]:
         """Every parameter that may be set by name, and the dimension of its value."""
-        own = {} if isinstance(self.mapping, MapSearch) else self.mapping.plan(self.options).parameters
+        own: Mapping[str, Any]
+        if isinstance(self.mapping, MapSearch):
+            own = {part: None for split in self.workload.cascade.partition.values() for part in split[1:]}
+        else:
+            own = self.mapping.plan(self.options).parameters
         found = {name: value.dimension for name, value in self.architecture.resolve().values.items()}
         for name, written in {**self.workload.parameters, **self.workload.ranks, **own}.items():
             found[name] = COUNT

@@ -73,6 +73,12 @@ def test_a_cascade_with_parts_and_iterations_is_mapped_and_written_with_its_part
     assert read.totals() == found.result.totals()
 
 
+def test_an_einsum_of_numbers_alone_is_mapped() -> None:
+    found = map_workload("three_level", "cascade_2", length=16)
+    assert found.proven
+    assert found.result.energy_pj == pytest.approx(sum(e.best.costs["energy"] for e in found.einsums.values()))
+
+
 def test_jobs_do_not_change_what_is_found() -> None:
     given: dict[str, Any] = {"batch": 1, "heads": 1, "head_dim": 8, "seq_len": 16, "buffer": "1 KiB"}
     alone = map_workload("three_level", "attention_3pass", **given)
@@ -150,6 +156,7 @@ def demands(write_spec: Write, **what: Any) -> str:
         ({"unit": "cube"}, "unknown unit 'cube'"),
         ({"einsums": {"X": {"keep": {"GLB": ["A"]}}}}, "unknown Einsum 'X'"),
         ({"utilization": 1.5}, "utilization is from 0 to 1"),
+        ({"order": {"DRAM": ["m", "m"]}}, "order: 'm' stands there twice for DRAM"),
         ({"keeps": {}}, "unknown key 'keeps'"),
     ],
 )

@@ -113,6 +113,13 @@ def test_a_point_without_a_valid_mapping_is_named(write_spec: Write) -> None:
         run_study(load_study_file(write_spec("s.yaml", spec)))
 
 
+def test_a_part_of_a_rank_is_a_parameter_of_a_design_that_searches(write_spec: Write) -> None:
+    small = {"batch": 1, "heads": 1, "head_dim": 4, "M0": 4, "rows": 4, "cols": 4}
+    design = {"architecture": "three_level", "workload": "attention_1pass", "map": {}, "parameters": small}
+    path = write_spec("s.yaml", {"name": "s", "sweep": {"seq_len": [8]}, "designs": {"a": design}})
+    assert run_study(load_study_file(path)).frame["proven"].all()
+
+
 def test_a_model_that_no_star_fits_is_refused(write_spec: Write) -> None:
     spec = study(sweep={"model": ["vgg*"]})
     with pytest.raises(SpecError, match="no model is called like 'vgg\\*'"):
