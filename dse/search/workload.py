@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from dse.model.evaluate import price
 from dse.model.result import Result
 from dse.search.build import NO_RANK, build_problem, units_for
 from dse.search.explain import explain_none
-from dse.search.mapper import Found, map_einsum
+from dse.search.mapper import Found, Proof, map_einsum
 from dse.search.problem import Constraints, Nest, Point, Problem
 from dse.search.renaming import renamed, shape_of
 from dse.specs.architecture import Hardware
@@ -117,14 +118,31 @@ def search_fronts(
     given: Mapping[str, Quantity],
     metrics: Sequence[str],
 ) -> dict[str, Found]:
-    """The Pareto front of each Einsum over some metrics, on the first unit that can run it. Raises SpecError."""
-    found = {}
+    """The Pareto front of each Einsum over some metrics, over all units that can run it. Raises SpecError."""
+    problems: dict[str, list[Problem]] = {}
     for problem in problems_of(workload, hardware, spec, given):
-        if problem.einsum not in found:
-            found[problem.einsum] = map_einsum(problem, metrics[0], metrics)
-            if not found[problem.einsum].points:
-                raise _none_valid(hardware, spec, problem.einsum, [problem])
+        problems.setdefault(problem.einsum, []).append(problem)
+    found = {}
+    for einsum, own in problems.items():
+        found[einsum] = _merged([map_einsum(problem, metrics[0], metrics) for problem in own], metrics)
+        if not found[einsum].points:
+            raise _none_valid(hardware, spec, einsum, own)
     return found
+
+
+def _merged(fronts: Sequence[Found], metrics: Sequence[str]) -> Found:
+    """The front of several units' fronts, and their proofs together."""
+    kept: list[tuple[tuple[float, ...], Point]] = []
+    every = [(tuple(p.costs[metric] for metric in metrics), p) for front in fronts for p in front.points]
+    for costs, point in sorted(every, key=lambda each: each[0]):
+        if not any(all(a <= b * (1 + 1e-12) for a, b in zip(other, costs, strict=True)) for other, _ in kept):
+            kept.append((costs, point))
+    cut: Counter[str] = Counter()
+    for front in fronts:
+        cut.update(front.proof.cut)
+    proofs = [front.proof for front in fronts]
+    proof = Proof(sum(each.size for each in proofs), sum(each.priced for each in proofs), dict(sorted(cut.items())))
+    return Found([point for _, point in kept], proof)
 
 
 def search_bounds(
@@ -133,20 +151,24 @@ def search_bounds(
     """Least DRAM traffic over the capacity of a memory, by Einsum: a front with all that is inside the memory taken away,
     so that it alone holds data on chip. Raises SpecError for an unknown memory."""
     found = {}
-    for problem in problems_of(workload, hardware, FREE, given):
+    problems = problems_of(workload, hardware, FREE, given)
+    for problem in problems:
         if problem.einsum in found:
             continue
-        inner = problem.memories[1:]
-        if memory not in inner:
-            raise SpecError(
-                f"--bound: {problem.unit} has no {memory!r} inside {problem.memories[0]}; {allowed(memory, inner)}"
-            )
+        if memory not in problem.memories[1:]:
+            continue
         last = problem.levels[problem.memories.index(memory)]
         whole = replace(last, capacity=UNBOUNDED, axes=(), seconds={})
         levels = (replace(problem.levels[0], axes=()), whole)
         found[problem.einsum] = map_einsum(
             replace(problem, levels=levels, constraints=Constraints()), "dram", ("capacity", "dram")
         )
+    for problem in problems:
+        if problem.einsum not in found:
+            inner = problem.memories[1:]
+            raise SpecError(
+                f"--bound: {problem.unit} has no {memory!r} inside {problem.memories[0]}; {allowed(memory, inner)}"
+            )
     return found
 
 

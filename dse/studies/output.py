@@ -120,6 +120,9 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     Raises SpecError where `path` cannot be written.
     """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        raise SpecError(f"cannot write {path}: it is no regular file")
     scratch = path.with_name(f".unfinished-{path.name}")
     try:
         yield scratch

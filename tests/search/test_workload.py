@@ -79,6 +79,26 @@ def test_an_einsum_of_numbers_alone_is_mapped() -> None:
     assert found.result.energy_pj == pytest.approx(sum(e.best.costs["energy"] for e in found.einsums.values()))
 
 
+def test_a_front_is_over_every_unit_that_can_run_the_einsum(write_spec: Write) -> None:
+    memory = {"class": "relative_memory", "type": "buffer", "width": "16 bit"}
+    unit = {"components": {"pe": {"class": "relative_pe", "width": "16 bit"}}, "ops": {"mac": {"mac": 1}}}
+    chip = {
+        "name": "chip",
+        "clock": "1 GHz",
+        "memories": {
+            "DRAM": {"class": "dram", "type": "relative", "width": "16 bit"},
+            "GLB": memory | {"capacity": "1 KiB"},
+        },
+        "units": {"one": unit | {"path": ["DRAM", "GLB"]}, "many": unit | {"path": ["DRAM", "GLB", {"x": 4}]}},
+    }
+    path = str(write_spec("chip.yaml", chip))
+    sizes = {"m": 4, "n": 4, "k": 4}
+    points = map_front(path, "matmul", metrics=("energy", "latency"), **sizes)["Z"].points
+    for objective, metric in (("energy", "energy_pj"), ("latency", "latency_s")):
+        least = getattr(map_workload(path, "matmul", objective=objective, **sizes).result, metric)
+        assert min(point.costs[objective] for point in points) == pytest.approx(least)
+
+
 def test_jobs_do_not_change_what_is_found() -> None:
     given: dict[str, Any] = {"batch": 1, "heads": 1, "head_dim": 8, "seq_len": 16, "buffer": "1 KiB"}
     alone = map_workload("three_level", "attention_3pass", **given)
