@@ -191,8 +191,6 @@ def _mapping_job(
             raise SpecError(f"{name}: the mapper takes one value, found {np.size(quantity.value)}")
         given[name] = quantity
     for part in parts:
-        if part in given and not (isinstance(given[part].value, int) and given[part].value >= 1):
-            raise SpecError(f"{part} is a whole number of 1 or more, found {given[part].value}")
         if part not in given:
             raise SpecError(f"{work.name} is partitioned: give {part} a size, e.g. --set {part}=256")
     hardware = arch.resolve({name: value for name, value in given.items() if name in arch.parameters})

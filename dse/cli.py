@@ -222,6 +222,9 @@ def map_(
             from dse.report.figures import draw_bounds
 
             draw_bounds(found, figure)
+        if form != "table":
+            _print([row for name, each in found.items() for row in front_rows(name, each, metrics)], form)
+            return
         for name, each in found.items():
             _print(front_rows(name, each, metrics), form, f"{name}: {proof_line(each.proof)}", digits=6)
         return

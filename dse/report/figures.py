@@ -213,10 +213,11 @@ def draw_bounds(fronts: Mapping[str, Found], path: Path) -> None:
 
     with mpl.rc_context(style.rc()):
         drawing, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
-        largest = max(point.costs["capacity"] for found in fronts.values() for point in found.points)
+        largest = max(2.0, *(point.costs["capacity"] for found in fronts.values() for point in found.points))
         for number, (name, found) in enumerate(fronts.items()):
-            points = [point.costs for point in found.points if point.costs["capacity"] > 0]
-            sizes, moved = ([costs[metric] for costs in points] for metric in ("capacity", "dram"))
+            kept = [point.costs for point in found.points if point.costs["capacity"] > 0]
+            sizes = [costs["capacity"] for costs in kept] or [1.0]  # an axis of powers has no place for nothing
+            moved = [costs["dram"] for costs in kept or [found.points[0].costs]]
             colour = style.PALETTE[number % len(style.PALETTE)]
             width = 1.2 + 2.4 * (len(fronts) - 1 - number) / max(1, len(fronts) - 1)  # so that equal lines both show
             panel.step(

@@ -104,8 +104,8 @@ def map_rows(found: WorkloadMap) -> list[dict[str, Any]]:
                 "mappings": proof.size,
                 "priced": proof.priced,
                 **{
-                    f"cut_by_{rule}": proof.cut.get(rule, 0)
-                    for rule in ("capacity", "bound", "dominance", "utilization")
+                    f"cut_by_{rule.replace('-', '_')}": proof.cut.get(rule, 0)
+                    for rule in ("capacity", "bound", "dominance", "utilization", "fan-out")
                 },
             }
         )

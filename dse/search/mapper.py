@@ -45,10 +45,12 @@ def map_einsum(
     *,
     chunk: int = CHUNK_ROWS,
     progress: Callable[[float], None] = lambda share: None,
+    hurried: bool = False,
 ) -> Found:
     """The mapping of least `objective` (a key of `OBJECTIVES`), or the Pareto front over the metrics of `front`.
 
-    `progress` is told of the share that is done. Interrupted, the search gives the best mapping known, not proven.
+    `progress` is told of the share that is done. Interrupted, or `hurried`, the search gives the best mapping that quick
+    runs find, not proven.
     """
     space = Mapspace(problem)
     size = space.size()
@@ -62,6 +64,8 @@ def map_einsum(
         limit = _limits(known, problem)
     search = Run(growth, bounds, objective, tuple(front), limit, None, chunk, progress)
     try:
+        if hurried and size > FEW_ROWS:
+            raise KeyboardInterrupt
         last = search.run()
     except KeyboardInterrupt:
         if not known:

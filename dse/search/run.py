@@ -63,9 +63,10 @@ class Run:
         self.problem = self.space.problem
         self.sizes = self.growth.sizes
         busy = math.prod(int(ways.factors.prod(axis=1).max(initial=1)) for ways in self.space.fanouts)
+        each_once = len(self.problem.tensors) == len(self.problem.names)
         self.floors = {
             "latency": self.growth.points * self.problem.operation_s / busy,
-            "dram": sum(self.growth.elements) if len(self.problem.tensors) == len(self.problem.names) else 0.0,
+            "dram": sum(self.growth.elements) if self.problem.levels[0].is_dram and each_once else 0.0,
         }
         self.stage_count = len(self.problem.levels) + sum(bool(level.axes) for level in self.problem.levels)
 

@@ -13,6 +13,8 @@ import yaml
 from dse.model.accounting import CORRECTED
 from dse.model.binding import bind
 from dse.model.evaluate import price
+from dse.model.feasibility import indivisible
+from dse.model.nest import product
 from dse.model.result import Result
 from dse.search.build import NO_RANK, build_problem, units_for
 from dse.search.explain import explain_none
@@ -182,6 +184,13 @@ def problems_of(
     """What is to be solved: each Einsum on each unit that can run it. Raises SpecError."""
     check_mapspace(spec, workload, hardware.architecture)
     values = {**given, **workload.parameter_values(given)}
+    for rank, parts in workload.cascade.partition.items():
+        for part in parts[1:]:
+            if part in values and not (isinstance(values[part].value, int) and values[part].value >= 1):
+                raise SpecError(f"{part} is a whole number of 1 or more, found {values[part].value}")
+        whole, inner = values[rank].value, product(values[part].value for part in parts[1:] if part in values)
+        if whole % inner:
+            raise workload.source.error(("partition", rank), indivisible(whole, inner, rank, " x ".join(parts[1:])))
     return [
         build_problem(workload, hardware, einsum, unit, spec, values)
         for einsum in workload.cascade.computed
@@ -204,7 +213,8 @@ def search_all(
 ) -> list[Found]:
     """Solve each problem, `jobs` at a time; `progress` is told which, and the share of all that is done.
 
-    Problems that differ in names alone are solved once.
+    Problems that differ in names alone are solved once. Interrupted, it ends soon: what is not done yet gets the mapping
+    that quick runs find, not proven.
     """
     first: dict[Hashable, Problem] = {}
     for problem in problems:
@@ -213,16 +223,23 @@ def search_all(
     if jobs > 1 and len(first) > 1:
         with ProcessPoolExecutor(min(jobs, len(first))) as pool:
             waiting = {shape: pool.submit(map_einsum, problem, objective) for shape, problem in first.items()}
-            for number, (shape, future) in enumerate(waiting.items(), 1):
-                solved[shape] = future.result()
-                progress(first[shape].einsum, number / len(first))
+            try:
+                for number, (shape, future) in enumerate(waiting.items(), 1):
+                    solved[shape] = future.result()
+                    progress(first[shape].einsum, number / len(first))
+            except KeyboardInterrupt:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for shape, problem in first.items():
+                    if shape not in solved:
+                        solved[shape] = map_einsum(problem, objective, hurried=True)
     else:
         for number, (shape, problem) in enumerate(first.items()):
 
             def share(done: float, name: str = problem.einsum, number: int = number) -> None:
                 progress(name, (number + done) / len(first))
 
-            solved[shape] = map_einsum(problem, objective, progress=share)
+            hurried = not all(found.proof.complete for found in solved.values())
+            solved[shape] = map_einsum(problem, objective, progress=share, hurried=hurried)
     shapes = [shape_of(problem) for problem in problems]
     return [renamed(solved[shape], first[shape], each) for each, shape in zip(problems, shapes, strict=True)]
 

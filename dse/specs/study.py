@@ -222,8 +222,8 @@ def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
     architecture = at("architecture", lambda: load_architecture(written.architecture, path))
     workload = at("workload", lambda: load_workload(written.workload, path))
     mapping: MappingSpec | MapSearch
-    if written.map is not None:
-        mapping = _map_search(name, written, written.map, architecture, workload, source, path)
+    if "map" in written.model_fields_set:
+        mapping = _map_search(name, written, written.map or _Map(), architecture, workload, source, path)
     else:
         given: MappingSpec = at(
             "mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path)
@@ -258,7 +258,9 @@ def _map_search(
         if getattr(written, part):
             raise source.error((*key, part), f"{name}: its mapping is searched ('map'), so it takes no {part!r}")
     source.check_known(search.objective, OBJECTIVES, (*key, "map", "objective"), "objective")
-    chosen = search.mapspace or default_mapspace(architecture.name, workload.name) or FREE.name
+    chosen = search.mapspace
+    if chosen is None:
+        chosen = default_mapspace(architecture.name, workload.name) or FREE.name
     try:
         spec = FREE if chosen == FREE.name else load_mapspace(chosen, path)
         check_mapspace(spec, workload, architecture)

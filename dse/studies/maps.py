@@ -27,7 +27,8 @@ class _Task:
 
 
 def search_maps(study: Study, points: Sequence[Point], jobs: int) -> dict[tuple[str, str], WorkloadMap]:
-    """The best mapping by design and point, `jobs` searched at a time. Raises SpecError, naming the design and point."""
+    """The best mapping by design and point, `jobs` searched at a time. Raises SpecError, naming the design and point, and
+    KeyboardInterrupt where a person stopped the search: a study holds proven mappings alone."""
     tasks = [
         _task(study, design, design.mapping, point)
         for design in study.designs.values()
@@ -40,6 +41,8 @@ def search_maps(study: Study, points: Sequence[Point], jobs: int) -> dict[tuple[
         found = iter(search_all([problem for task in chosen for problem in task.problems], objective, jobs))
         for task in chosen:
             own = [next(found) for _ in task.problems]
+            if not all(each.proof.complete for each in own):
+                raise KeyboardInterrupt
 
             def assembled(task: _Task = task, own: Sequence[Found] = own) -> WorkloadMap:
                 spec = task.search.mapspace
