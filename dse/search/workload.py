@@ -210,11 +210,13 @@ def search_all(
     objective: str,
     jobs: int = 1,
     progress: Callable[[str, float], None] = lambda name, share: None,
+    *,
+    only_proven: bool = False,
 ) -> list[Found]:
     """Solve each problem, `jobs` at a time; `progress` is told which, and the share of all that is done.
 
-    Problems that differ in names alone are solved once. Interrupted, it ends soon: what is not done yet gets the mapping
-    that quick runs find, not proven.
+    Problems that differ in names alone are solved once. Interrupted, it ends at once if `only_proven`, with
+    KeyboardInterrupt; else soon: what is not done yet gets the mapping that quick runs find, not proven.
     """
     first: dict[Hashable, Problem] = {}
     for problem in problems:
@@ -229,6 +231,8 @@ def search_all(
                     progress(first[shape].einsum, number / len(first))
             except KeyboardInterrupt:
                 pool.shutdown(wait=False, cancel_futures=True)
+                if only_proven:
+                    raise
                 for shape, problem in first.items():
                     if shape not in solved:
                         solved[shape] = map_einsum(problem, objective, hurried=True)
@@ -240,6 +244,8 @@ def search_all(
 
             hurried = not all(found.proof.complete for found in solved.values())
             solved[shape] = map_einsum(problem, objective, progress=share, hurried=hurried)
+            if only_proven and not solved[shape].proof.complete:
+                raise KeyboardInterrupt
     shapes = [shape_of(problem) for problem in problems]
     return [renamed(solved[shape], first[shape], each) for each, shape in zip(problems, shapes, strict=True)]
 

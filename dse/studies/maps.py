@@ -38,11 +38,10 @@ def search_maps(study: Study, points: Sequence[Point], jobs: int) -> dict[tuple[
     solved: dict[tuple[str, str], WorkloadMap] = {}
     for objective in dict.fromkeys(task.search.objective for task in tasks):
         chosen = [task for task in tasks if task.search.objective == objective]
-        found = iter(search_all([problem for task in chosen for problem in task.problems], objective, jobs))
+        problems = [problem for task in chosen for problem in task.problems]
+        found = iter(search_all(problems, objective, jobs, only_proven=True))
         for task in chosen:
             own = [next(found) for _ in task.problems]
-            if not all(each.proof.complete for each in own):
-                raise KeyboardInterrupt
 
             def assembled(task: _Task = task, own: Sequence[Found] = own) -> WorkloadMap:
                 spec = task.search.mapspace

@@ -14,6 +14,7 @@ from dse.search.mapper import map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.problem import Problem
 from dse.search.run import Run
+from dse.search.workload import search_all
 from dse.specs.mapspace import OBJECTIVES
 from tests.search.brute_force import all_costs, all_factors
 from tests.search.random_problems import random_problem
@@ -131,6 +132,27 @@ def test_an_interrupted_search_gives_the_best_known_mapping_unproven(monkeypatch
     stopped = map_einsum(problem, "energy")
     assert not stopped.proof.complete
     assert stopped.points[0].costs["energy"] >= best.points[0].costs["energy"]
+
+
+def test_after_an_interrupt_the_other_problems_are_hurried_or_where_only_proofs_count_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problems = [random_problem(seed, bypass=True) for seed in (96, 50)]
+    run, whole = Run.run, []
+
+    def interrupted(self: Any) -> Any:
+        if self.beam is None:
+            whole.append(self.problem.einsum)
+            raise KeyboardInterrupt
+        return run(self)
+
+    monkeypatch.setattr(Run, "run", interrupted)
+    found = search_all(problems, "energy")
+    assert [each.proof.complete for each in found] == [False, False]
+    assert all(each.points for each in found)
+    assert len(whole) == 1
+    with pytest.raises(KeyboardInterrupt):
+        search_all(problems, "energy", only_proven=True)
 
 
 def test_orders_that_are_left_out_reuse_no_more_than_one_that_is_kept() -> None:

@@ -309,3 +309,17 @@ def test_a_front_or_bound_over_the_wrong_thing_is_refused() -> None:
         map_front("three_level", "matmul", metrics=("energy",))
     with pytest.raises(SpecError, match="array has no 'L2' inside DRAM"):
         map_bound("three_level", "matmul", memory="L2", m=4, n=4, k=4)
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        (0, "M0 is a whole number of 1 or more, found 0"),
+        (2.5, "M0 is a whole number of 1 or more, found 2.5"),
+        (3, r"M = 8 does not divide by 3 \(M0\); nearest divisors: 2 and 4"),
+        (16, r"M = 8 does not divide by 16 \(M0\)"),
+    ],
+)
+def test_a_part_that_cannot_be_is_refused_before_the_search(size: float, says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        map_workload("three_level", "attention_1pass", batch=1, heads=1, head_dim=4, seq_len=8, M0=size)
