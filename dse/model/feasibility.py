@@ -94,7 +94,7 @@ def nth_divisor(number: Any, places: Any) -> Any:
 
 def divisor_counts(number: Any) -> Any:
     """How many divisors `number` has. Arrays keep their shape."""
-    return np.vectorize(lambda value: len(_divisors(int(value))), otypes=[np.int64])(number)
+    return np.vectorize(lambda value: len(divisors_of(int(value))), otypes=[np.int64])(number)
 
 
 def _by_divisors(number: Any, values: Any, place: Callable[[NDArray[np.int64], NDArray[np.float64]], Any]) -> Any:
@@ -103,13 +103,14 @@ def _by_divisors(number: Any, values: Any, place: Callable[[NDArray[np.int64], N
     found = np.empty(numbers.shape, dtype=np.int64)
     for value in np.unique(numbers):
         chosen = numbers == value
-        divisors = _divisors(int(value))
+        divisors = divisors_of(int(value))
         found[chosen] = divisors[place(divisors, beside[chosen])]
     return int(found) if found.ndim == 0 else found
 
 
 @cache
-def _divisors(number: int) -> NDArray[np.int64]:
+def divisors_of(number: int) -> NDArray[np.int64]:
+    """All divisors of a number, in ascending order."""
     small = np.arange(1, math.isqrt(number) + 1)
     small = small[number % small == 0]
     return np.unique(np.concatenate([small, number // small]))

@@ -333,6 +333,11 @@ def _different_offsets(indices: Sequence[Terms], fanout: Mapping[str, Count], st
     ranks = sorted({rank for index in indices for rank, _ in index if rank in fanout})
     if len(ranks) < 2:
         return product(fanout[rank] for rank in ranks)
+    if len(ranks) == 2 and len(indices) == 1 and any(isinstance(fanout[rank], np.ndarray) for rank in ranks):
+        (n, a), (m, b) = ((fanout[rank], np.abs(dict(indices[0])[rank] * strides.get(rank, 1))) for rank in ranks)
+        common = np.gcd(np.asarray(a, dtype=np.int64), np.asarray(b, dtype=np.int64))
+        twice: Count = np.maximum(0, n - b // common) * np.maximum(0, m - a // common)
+        return n * m - twice
     steps = [dict(index).get(rank, 0) * strides.get(rank, 1) for index in indices for rank in ranks]
     arrays = np.broadcast_arrays(
         *[np.asarray(value, dtype=np.int64) for value in (*[fanout[rank] for rank in ranks], *steps)]

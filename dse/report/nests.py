@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dse.model.nest import Level, Loop, suffix_extents
 from dse.model.result import Result
 from dse.search.explain import in_bytes
 from dse.search.mapper import Found, Proof
@@ -19,17 +20,20 @@ INDENT = "  "
 def nest_lines(each: EinsumMap) -> list[str]:
     """The loop nest, outermost memory first: tiles kept, then the loops that step through them, then the fan-out."""
     problem, space = each.problem, Mapspace(each.problem)
-    covered = [dict.fromkeys(problem.ranks, 1) for _ in problem.levels]
-    inside = dict.fromkeys(problem.ranks, 1)
-    for depth in reversed(range(len(problem.levels))):
-        level = each.best.nest[depth]
-        for rank, factor in (*(loop for loops in level.spatial.values() for loop in loops), *level.temporal):
-            inside[rank] *= factor
-        covered[depth] = dict(inside)
+    covered = suffix_extents(
+        [
+            Level(
+                level.memory,
+                _loops(level.temporal),
+                tuple(loop for own in level.spatial.values() for loop in _loops(own)),
+            )
+            for level in each.best.nest
+        ]
+    )
     lines = [f"{problem.einsum} on {problem.unit}"]
     depth_of_loops = 0
     for depth, level in enumerate(each.best.nest):
-        extents = np.array([[covered[depth][rank] for rank in problem.ranks]])
+        extents = np.array([[covered[depth].get(rank, 1) for rank in problem.ranks]])
         tiles = [f"{name} {in_bytes(problem, float(space.held((name,), extents)[0]))}" for name in level.keep]
         room = problem.levels[depth].capacity
         held = float(space.held(level.keep, extents)[0])
@@ -48,6 +52,10 @@ def nest_lines(each: EinsumMap) -> list[str]:
             lines.append(f"{INDENT * depth_of_loops}side by side in {'; '.join(across)}")
     lines.append(f"{INDENT * (depth_of_loops + 1)}compute {problem.einsum}")
     return lines
+
+
+def _loops(written: Sequence[tuple[str, int]]) -> tuple[Loop, ...]:
+    return tuple(Loop(rank, factor) for rank, factor in written)
 
 
 def proof_line(proof: Proof) -> str:

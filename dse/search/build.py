@@ -14,8 +14,8 @@ from dse.cascade.einsum import Einsum
 from dse.model.accounting import CORRECTED
 from dse.model.einsum_nest import operand_names, operation_cost
 from dse.model.evaluate import component_tables
+from dse.model.feasibility import divisors_of
 from dse.model.nest import Operand, product
-from dse.search.mapspace import divisors
 from dse.search.problem import ChainLevel, Constraints, Problem
 from dse.specs.architecture import Hardware, UnitSpec
 from dse.specs.mapspace import ALL, MapspaceSpec, factor_bounds
@@ -200,10 +200,10 @@ class _Combined:
                 key: Key = (*demands.key, "factors", slot, rank)
                 least, most = factor_bounds(demand, self.values)
                 top = min(sizes[rank], axes.get(slot, sizes[rank]), sizes[rank] if most is None else most)
-                if not any(least <= factor <= top for factor in divisors(sizes[rank]).tolist()):
+                if not any(least <= factor <= top for factor in divisors_of(sizes[rank]).tolist()):
                     limit = f", axis {slot} has {axes[slot]}" if slot in axes else ""
                     wanted = f"{least}" if least == most else f"{least} to {sizes[rank] if most is None else most}"
-                    near = ", ".join(str(each) for each in divisors(sizes[rank]).tolist()[:12])
+                    near = ", ".join(str(each) for each in divisors_of(sizes[rank]).tolist()[:12])
                     raise self.source.error(
                         key,
                         f"{self.problem.einsum}: no factor of {rank.upper()} = {sizes[rank]} is {wanted} at {slot}"

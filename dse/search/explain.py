@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from dse.model.feasibility import divisors_of
 from dse.search.mapper import map_einsum
-from dse.search.mapspace import Mapspace, divisors
+from dse.search.mapspace import Mapspace
 from dse.search.problem import Problem
 
 
@@ -46,7 +47,7 @@ def _never_whole(problem: Problem) -> str:
         for slot in (*problem.memories, *axes):
             factors = [
                 factor
-                for factor in divisors(size).tolist()
+                for factor in divisors_of(size).tolist()
                 if factor <= axes.get(slot, size) and problem.constraints.allows(slot, rank, factor)
             ]
             products = {min(have * factor, size * size) for have in products for factor in factors}
@@ -75,7 +76,7 @@ def smallest_extents(space: Mapspace) -> list[np.ndarray | None]:
             for at, slot in slots:
                 factors = [
                     factor
-                    for factor in divisors(size).tolist()
+                    for factor in divisors_of(size).tolist()
                     if factor <= axes.get(slot, size) and problem.constraints.allows(slot, rank, factor)
                 ]
                 grown = {have * factor for have in (inner if at >= depth else outer) for factor in factors}

@@ -116,25 +116,9 @@ class Growth:
 
     def receivers(self, operand: int, factors: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
         """Different tiles of an operand among the children of a fan-out."""
-        indices = self.space.indices[operand]
-        used = [rank for index in indices for rank, _ in index]
-        if len(set(used)) < len(used) or any(len(index) > 2 for index in indices):
-            return self.receivers_of_any(operand, factors, strides)
-        found: Any = factors[:, used].prod(axis=1)
-        for index in indices:
-            if len(index) == 2:
-                one, other = (rank for rank, _ in index)
-                a, b = (np.abs(scale) * strides[:, rank] for rank, scale in index)
-                n, m, common = factors[:, one], factors[:, other], np.gcd(a, b)
-                again = np.maximum(0, n - b // common) * np.maximum(0, m - a // common)
-                found = found / (n * m) * (n * m - again)
-        return np.asarray(found, dtype=np.float64)
-
-    def receivers_of_any(self, operand: int, factors: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
-        """`receivers` for indices of any kind, by the model."""
         names = self.problem.ranks
         level = Level("", (), tuple(Loop(name, factors[:, rank]) for rank, name in enumerate(names)))
-        inside = {name: strides[:, rank] for rank, name in enumerate(names)}
+        inside = dict(zip(names, strides.T, strict=True))
         counted = receivers(level, self.problem.operands[operand], inside)
         return np.broadcast_to(np.asarray(counted, dtype=np.float64), len(factors))
 

@@ -6,12 +6,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dse.model.feasibility import divisors_of
+from dse.model.nest import hull
 from dse.search.problem import Problem
 
 Order = tuple[int, ...]
@@ -22,13 +24,6 @@ Axes = tuple[int, ...]
 
 LOOP_BITS = 8
 """Bits of a count of loops, of which a level has fewer than 256."""
-
-
-@cache
-def divisors(number: int) -> NDArray[np.int64]:
-    """All divisors in ascending order."""
-    small = [factor for factor in range(1, math.isqrt(number) + 1) if number % factor == 0]
-    return np.array(sorted({*small, *(number // factor for factor in small)}), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class Mapspace:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.divisors = [divisors(size) for size in problem.sizes]
+        self.divisors = [divisors_of(size) for size in problem.sizes]
         self.radix = np.cumprod([1, *(len(found) for found in self.divisors[:-1])])
         self._orders: dict[Any, list[Order]] = {}
 
@@ -237,13 +232,8 @@ class Mapspace:
 
     def lengths(self, operand: int, extents: NDArray[np.int64]) -> list[Any]:
         """Length of an operand's tile along each of its indices."""
-        found = []
-        for index in self.indices[operand]:
-            length: Any = 1
-            for rank, scale in index:
-                length = length + abs(scale) * (extents[:, rank] - 1)
-            found.append(length)
-        return found
+        covered = dict(zip(self.problem.ranks, extents.T, strict=True))
+        return hull(self.problem.operands[operand], covered)
 
     def held(self, names: tuple[str, ...], extents: NDArray[np.int64]) -> NDArray[Any]:
         """Elements that the tiles of some tensors take together; a tensor read twice takes its larger tile."""
@@ -310,7 +300,7 @@ class Mapspace:
         for depth, memory in enumerate(memories):
             grown: Counter[tuple[int, int]] = Counter()
             for (left, loops), count in ways.items():
-                for factor in divisors(left).tolist():
+                for factor in divisors_of(left).tolist():
                     if problem.constraints.allows(memory, name, factor):
                         free = factor > 1 and depth < len(memories) - 1
                         free = free and name not in problem.constraints.order.get(memory, ())
@@ -330,7 +320,7 @@ class Mapspace:
             found = [
                 ((*used, factor), covered * factor)
                 for used, covered in found
-                for factor in divisors(size // covered).tolist()
+                for factor in divisors_of(size // covered).tolist()
                 if factor <= most and self.problem.constraints.allows(axis, name, factor)
             ]
         return found
