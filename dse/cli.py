@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -164,7 +165,9 @@ def evaluate(
 def map_(
     architecture: Annotated[str, typer.Argument(help="A shipped architecture (dse list archs) or a path.")],
     workload: Annotated[str, typer.Argument(help="A shipped workload (dse list workloads) or a path.")],
-    objective: Annotated[str, typer.Option("--objective", help="energy, latency, edp or dram.")] = "energy",
+    objective: Annotated[
+        str | None, typer.Option("--objective", help="energy (the default), latency, edp or dram.")
+    ] = None,
     front: Annotated[
         str | None,
         typer.Option(
@@ -203,6 +206,7 @@ def map_(
     from dse.report.nests import front_rows, level_rows, map_rows, nest_lines, proof_line, totals_line
     from dse.report.progress import share_bar
     from dse.specs.source import SpecError
+    from dse.studies.output import whole_file
 
     given = dict(_setting(text) for text in settings or [])
     if seq_len is not None:
@@ -211,8 +215,12 @@ def map_(
     if figure is not None and bound is None:
         raise SpecError("--figure draws what --bound MEMORY finds; give both")
     if front is not None or bound is not None:
-        if output is not None or (front is not None and bound is not None):
-            raise SpecError("--front and --bound each print a table of their own; give one of them, without -o")
+        if output is not None or objective is not None or (front is not None and bound is not None):
+            raise SpecError(
+                "--front and --bound each print a table of their own; give one of them, without -o and --objective"
+            )
+        if bound is not None and mapspace is not None:
+            raise SpecError("--bound holds for any mapping; give it without --mapspace")
         metrics = tuple(part.strip() for part in (front or "capacity,dram").split(","))
         if bound is not None:
             found = map_bound(architecture, workload, memory=bound, model=model, parameters=given)
@@ -228,12 +236,13 @@ def map_(
         for name, each in found.items():
             _print(front_rows(name, each, metrics), form, f"{name}: {proof_line(each.proof)}", digits=6)
         return
-    with share_bar(f"{workload} on {architecture}") as progress:
-        best = map_workload(architecture, workload, objective=objective, jobs=jobs, progress=progress, **chosen)
-    if output is not None:
-        from dse.studies.output import whole_file
-
-        with whole_file(output) as scratch:
+    with ExitStack() as stack:
+        scratch = stack.enter_context(whole_file(output)) if output is not None else None
+        progress = stack.enter_context(share_bar(f"{workload} on {architecture}"))
+        best = map_workload(
+            architecture, workload, objective=objective or "energy", jobs=jobs, progress=progress, **chosen
+        )
+        if scratch is not None:
             scratch.write_text(best.to_yaml(), encoding="utf-8")
     if form != "table":
         _print(map_rows(best), form)
@@ -241,9 +250,7 @@ def map_(
         for mapped in best.einsums.values():
             print("\n".join([*nest_lines(mapped), proof_line(mapped.found.proof), ""]))
         _print(level_rows(best.result, list(best.einsums)), form, "Cost by level, in words and actions", digits=7)
-        print(totals_line(best))
-        if output is not None:
-            print(output)
+        print("\n".join([totals_line(best), *([str(output)] if output is not None else [])]))
     if not best.proven:
         raise KeyboardInterrupt  # the best known is printed, and written, above
 
@@ -272,8 +279,7 @@ def passes(
     import json
 
     from dse.api import analyze_passes
-    from dse.cascade.passes import passes_in_words
-    from dse.report.cascades import pass_record, pass_tables, passes_by_rank
+    from dse.report.cascades import pass_lines, pass_record, pass_rows, pass_tables
     from dse.specs.library import load_workload
     from dse.specs.source import SpecError
 
@@ -292,29 +298,13 @@ def passes(
         records = [pass_record(workload, report) for workload, report in reports]
         print(json.dumps(records[0] if len(records) == 1 else records, indent=2))
         return
-    rows = [
-        {
-            "workload": workload.name,
-            "rank": report.rank,
-            "passes": report.passes,
-            "barriers": "; ".join(map(str, report.barriers)),
-        }
-        for workload, report in reports
-    ]
     if form == "csv":
-        _print(rows, form)
+        _print(pass_rows(reports), form)
         return
     for workload, report in reports:
-        print(f"{workload.name}: {passes_in_words(report.passes)} over {report.rank}")
-        for barrier in report.barriers:
-            print(f"  {barrier}")
-        for part, count in report.traversals.items():
-            print(f"  {count} traversal{'s' if count != 1 else ''} of each {part} fiber inside a tile")
-        if len(reports) == 1:
-            others = {name: count for name, count in passes_by_rank(workload).items() if name != report.rank}
-            print("  over the other ranks: " + ", ".join(f"{name} {count}" for name, count in others.items()))
-            for title, table in pass_tables(workload, report):
-                _print(table, form, title)
+        print("\n".join(pass_lines(workload, report, alone=len(reports) == 1)))
+        for title, table in pass_tables(workload, report) if len(reports) == 1 else ():
+            _print(table, form, title)
 
 
 @app.command()

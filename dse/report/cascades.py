@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dse.cascade.operations import count_operations
-from dse.cascade.passes import PassReport, analyze_rank, families
+from dse.cascade.passes import PassReport, analyze_rank, families, passes_in_words
 from dse.cascade.verify import Trial
 from dse.specs.quantity import Quantity
 from dse.specs.workload import Workload
@@ -45,6 +45,31 @@ def pass_record(workload: Workload, report: PassReport) -> dict[str, Any]:
 def passes_by_rank(workload: Workload) -> dict[str, int]:
     """Passes over every rank of a workload."""
     return {rank: analyze_rank(workload.cascade, rank).passes for rank in families(workload.cascade)}
+
+
+def pass_rows(reports: Sequence[tuple[Workload, PassReport]]) -> list[dict[str, Any]]:
+    """A row per workload: the passes it makes over a rank, and why."""
+    return [
+        {
+            "workload": workload.name,
+            "rank": report.rank,
+            "passes": report.passes,
+            "barriers": "; ".join(map(str, report.barriers)),
+        }
+        for workload, report in reports
+    ]
+
+
+def pass_lines(workload: Workload, report: PassReport, *, alone: bool) -> list[str]:
+    """Passes, barriers and traversals in words; of a workload that stands `alone`, the passes over its other ranks too."""
+    lines = [f"{workload.name}: {passes_in_words(report.passes)} over {report.rank}"]
+    lines += [f"  {barrier}" for barrier in report.barriers]
+    for part, count in report.traversals.items():
+        lines.append(f"  {count} traversal{'s' if count != 1 else ''} of each {part} fiber inside a tile")
+    if alone:
+        others = {name: count for name, count in passes_by_rank(workload).items() if name != report.rank}
+        lines.append("  over the other ranks: " + ", ".join(f"{name} {count}" for name, count in others.items()))
+    return lines
 
 
 def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, list[dict[str, Any]]]]:

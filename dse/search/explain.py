@@ -27,7 +27,7 @@ def explain_none(problem: Problem) -> str:
     demanded = problem.constraints.utilization
     if demanded:
         free = replace(problem, constraints=replace(problem.constraints, utilization=0.0))
-        busy = math.prod(int(ways.factors.prod(axis=1).max(initial=0)) for ways in Mapspace(free).fanouts)
+        busy = space.most_busy()
         if busy < demanded * space.compute_units:
             share = busy / space.compute_units
             return (

@@ -266,8 +266,26 @@ class Mapspace:
         """
         problem = self.problem
         keeps = math.prod(len(problem.keep_choices[depth]) for depth in range(len(problem.levels)))
-        axes = [axis for level in problem.levels for axis in level.axes]
         outer = len(problem.levels) - 1
+        least = problem.constraints.utilization * self.compute_units
+        orders = sum(
+            count * math.prod(math.factorial(loops >> LOOP_BITS * depth & 2**LOOP_BITS - 1) for depth in range(outer))
+            for used, ways in self._assignments.items()
+            if math.prod(used) >= least
+            for loops, count in ways.items()
+        )
+        return orders * keeps
+
+    def most_busy(self) -> int:
+        """The most PEs that any assignment of factors keeps busy; 0 where there is none."""
+        return max((math.prod(used) for used, ways in self._assignments.items() if ways), default=0)
+
+    @cached_property
+    def _assignments(self) -> dict[Axes, Counter[int]]:
+        """How many ways there are to divide all ranks over all slots: by factors on the axes, then by the loops whose
+        order is free, as `_rank_choices` counts them."""
+        problem = self.problem
+        axes = [axis for level in problem.levels for axis in level.axes]
         combined: dict[Axes, Counter[int]] = {(1,) * len(axes): Counter({0: 1})}
         for rank in range(len(problem.ranks)):
             own = self._rank_choices(rank, axes)
@@ -282,14 +300,7 @@ class Mapspace:
                         for more_loops, more in more_ways.items():
                             target[loops + more_loops] += count * more
             combined = grown
-        least = problem.constraints.utilization * self.compute_units
-        orders = sum(
-            count * math.prod(math.factorial(loops >> LOOP_BITS * depth & 2**LOOP_BITS - 1) for depth in range(outer))
-            for used, ways in combined.items()
-            if math.prod(used) >= least
-            for loops, count in ways.items()
-        )
-        return orders * keeps
+        return combined
 
     def _rank_choices(self, rank: int, axes: list[tuple[str, int]]) -> dict[Axes, Counter[int]]:
         """Ways to divide one rank over all slots: by factors on the axes, then by loops whose order is free, as one

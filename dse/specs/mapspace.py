@@ -1,7 +1,8 @@
 """`arch_specs/*.mapspace.yaml` -> `Mapspace`: what a person demands of the mappings that the mapper may choose from.
 
 Demands at the top hold for every Einsum that has the ranks and tensors they name; those under `einsums` hold for one.
-A slot is a memory (its temporal loops) or an axis (its spatial ones).
+A slot is a memory (its temporal loops) or an axis (its spatial ones). A demand on a slot holds on units that have it:
+name the `unit` where another one could run the Einsum too.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import Field
 
 from dse.specs.architecture import Architecture
 from dse.specs.parameters import Located, locate
@@ -36,12 +39,12 @@ _RANGE = re.compile(r"(?P<least>.+?)\s*\.\.\s*(?P<most>.+)\Z")
 
 class _Demands(SpecModel):
     unit: str | None = None
-    keep: dict[str, list[str] | str] = {}
-    bypass: dict[str, list[str] | str] = {}
+    keep: dict[str, Any] = {}
+    bypass: dict[str, Any] = {}
     ranks: dict[str, list[str]] = {}
     factors: dict[str, dict[str, Any]] = {}
     order: dict[str, list[str]] = {}
-    utilization: float | None = None
+    utilization: float | None = Field(default=None, strict=True)
 
 
 class _File(_Demands):
@@ -105,11 +108,13 @@ def load_mapspace_file(path: Path) -> MapspaceSpec:
 
 
 def _demands(written: _Demands, source: Source, key: Key) -> Demands:
-    def tensors(section: str, lists: Mapping[str, list[str] | str]) -> dict[str, tuple[str, ...]]:
+    def tensors(section: str, lists: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         found = {}
         for memory, names in lists.items():
-            if isinstance(names, str) and names != ALL:
-                raise source.error((*key, section, memory), f"{section}: a list of tensors, or all; found {names!r}")
+            if names != ALL and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+                raise source.error(
+                    (*key, section, memory), f"{section}: a list of tensors, or all; found {names!r:.60}"
+                )
             found[memory] = (ALL,) if names == ALL else tuple(names)
         return found
 
@@ -150,7 +155,14 @@ def _factor(value: Any, source: Source, key: Key) -> FactorDemand:
 def factor_bounds(demand: FactorDemand, values: Mapping[str, Quantity]) -> tuple[int, int | None]:
     """Least and most of a factor in numbers (None: as much as there is). Raises SpecError."""
     least = 1 if demand.least is None else int(demand.least.size(values))
-    return least, None if demand.most is None else int(demand.most.size(values))
+    if demand.most is None:
+        return least, None
+    most = int(demand.most.size(values))
+    if most < least:
+        raise demand.most.source.error(
+            demand.most.key, f"{demand.most.name}: no factor is {least} at least and {most} at most"
+        )
+    return least, most
 
 
 def check_mapspace(spec: MapspaceSpec, workload: Workload, architecture: Architecture) -> None:

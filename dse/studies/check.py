@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from dse.model.names import check_names
-from dse.specs.architecture import load_architecture_file
+from dse.specs.architecture import Architecture, load_architecture_file
 from dse.specs.library import SUFFIXES, find, load_architecture, load_workload
 from dse.specs.mapping import Mapping, load_mapping_file
-from dse.specs.mapspace import check_mapspace, load_mapspace_file
+from dse.specs.mapspace import MapspaceSpec, check_mapspace, factor_bounds, load_mapspace_file
 from dse.specs.source import SpecError, read_yaml
 from dse.specs.study import load_study_file
-from dse.specs.workload import load_workload_file
+from dse.specs.workload import Workload, load_workload_file
 from dse.studies.run import accountings
 
 
@@ -25,11 +26,7 @@ def check_file(path: Path) -> str:
         load_architecture_file(path)
         return "an architecture"
     if path.name.endswith(SUFFIXES["mapspaces"]):
-        spec = load_mapspace_file(path)
-        named = [getattr(spec, key) for key in ("architecture", "workload")]
-        if None in named:
-            raise spec.source.error((), "keys 'architecture' and 'workload' are missing: what these demands are for")
-        check_mapspace(spec, load_workload(named[1], path), load_architecture(named[0], path))
+        _check_mapspace(load_mapspace_file(path), path)
         return "demands on mappings"
     if {"phases", "loops", "extends", "architecture", "options"} & set(data) or path.name.endswith(
         SUFFIXES["mappings"]
@@ -46,19 +43,34 @@ def check_file(path: Path) -> str:
 
 def _check_mapping(mapping: Mapping, path: Path) -> None:
     """Check the names of every choice against the architecture and workload that the mapping is for."""
-    for key in ("architecture", "workload"):
-        if getattr(mapping, key) is None:
-            raise mapping.source.error((), f"key {key!r} is missing: the one this mapping is written for")
-    try:
-        architecture, workload = (
-            load_architecture(str(mapping.architecture), path),
-            load_workload(str(mapping.workload), path),
-        )
-    except SpecError as error:
-        raise mapping.source.error(("architecture",), str(error)) from None
+    architecture, workload = _written_for(mapping, path)
     for published in (False, True):
         check_names(workload, architecture, mapping.plan(published=published))
     for option, alternatives in mapping.options.items():
         for choice in alternatives:
             for published in (False, True):
                 check_names(workload, architecture, mapping.plan({option: choice}, published=published))
+
+
+def _check_mapspace(spec: MapspaceSpec, path: Path) -> None:
+    """Check the names of demands, and that their factors are numbers where parameters have their defaults."""
+    architecture, workload = _written_for(spec, path)
+    check_mapspace(spec, workload, architecture)
+    values = {**architecture.resolve().values, **workload.parameter_values({})}
+    for demands in (spec.common, *spec.einsums.values()):
+        for demand in demands.factors.values():
+            factor_bounds(demand, values)
+
+
+def _written_for(spec: Mapping | MapspaceSpec, path: Path) -> tuple[Architecture, Workload]:
+    """The architecture and workload that a mapping, or demands on one, name. Raises SpecError."""
+    for key in ("architecture", "workload"):
+        if getattr(spec, key) is None:
+            raise spec.source.error((), f"key {key!r} is missing: the one that {spec.name} is written for")
+    found: list[Any] = []
+    for key, load in (("architecture", load_architecture), ("workload", load_workload)):
+        try:
+            found.append(load(str(getattr(spec, key)), path))
+        except SpecError as error:
+            raise spec.source.error((key,), str(error)) from None
+    return found[0], found[1]

@@ -123,6 +123,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     path = path.resolve()
     if path.exists() and not path.is_file():
         raise SpecError(f"cannot write {path}: it is no regular file")
+    if not path.parent.is_dir():
+        raise SpecError(f"cannot write {path}: there is no folder {path.parent}")
     scratch = path.with_name(f".unfinished-{path.name}")
     try:
         yield scratch

@@ -12,6 +12,7 @@ import pytest
 from dse.api import evaluate, map_bound, map_front, map_workload
 from dse.specs.mapspace import OBJECTIVES
 from dse.specs.source import SpecError
+from dse.studies.check import check_file
 
 Write = Callable[[str, object], Path]
 
@@ -176,6 +177,12 @@ def demands(write_spec: Write, **what: Any) -> str:
         ({"unit": "cube"}, "unknown unit 'cube'"),
         ({"einsums": {"X": {"keep": {"GLB": ["A"]}}}}, "unknown Einsum 'X'"),
         ({"utilization": 1.5}, "utilization is from 0 to 1"),
+        ({"utilization": True}, "utilization: "),
+        ({"keep": {"GLB": "A"}}, "keep: a list of tensors, or all; found 'A'"),
+        ({"keep": {"GLB": [1]}}, "keep: a list of tensors, or all; found [1]"),
+        ({"factors": {"x": {"m": "4..2"}}}, "m: no factor is 4 at least and 2 at most"),
+        ({"factors": {"x": {"m": 0}}}, "m is a whole number from 1 to 2^53, found 0"),
+        ({"factors": {"x": {"m": "<= foo"}}}, "unknown parameter 'foo'"),
         ({"order": {"DRAM": ["m", "m"]}}, "order: 'm' stands there twice for DRAM"),
         ({"keeps": {}}, "unknown key 'keeps'"),
     ],
@@ -241,6 +248,11 @@ def test_factors_are_bounded_fixed_or_ranged_and_orders_hold(write_spec: Write) 
             {"factors": {"GLB": {"m": 256, "k": 256}}, "keep": {"GLB": ["A"]}},
             {"buffer": "64 KiB"},
             "GLB needs 128 KiB for the smallest tiles (A 128 KiB), has 64 KiB",
+        ),
+        (
+            {"factors": {"x": {"m": 4}, "DRAM": {"m": 2, "n": 4, "k": 8}}, "utilization": 1},
+            {"m": 16, "n": 16, "k": 16},
+            "at most 64 of 256 PEs can be busy",
         ),
         (
             {"factors": {"x": {"n": 2}, "y": {"n": 2}, "GLB": {"n": 2}, "RF": {"n": 4}}},
@@ -323,3 +335,23 @@ def test_a_front_or_bound_over_the_wrong_thing_is_refused() -> None:
 def test_a_part_that_cannot_be_is_refused_before_the_search(size: float, says: str) -> None:
     with pytest.raises(SpecError, match=says):
         map_workload("three_level", "attention_1pass", batch=1, heads=1, head_dim=4, seq_len=8, M0=size)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ({"architecture": "nowhere"}, "unknown architecture 'nowhere'"),
+        ({"workload": "nothing"}, "unknown workload 'nothing'"),
+        ({"factors": {"x": {"m": -4}}}, "m is a whole number"),
+        ({"factors": {"x": {"m": "4..2"}}}, "no factor is 4 at least and 2 at most"),
+        ({"ranks": {"x": ["q"]}}, "unknown rank variable 'q'"),
+    ],
+)
+def test_checking_a_file_of_demands_finds_what_mapping_would(
+    write_spec: Write, what: dict[str, Any], says: str
+) -> None:
+    data = {"name": "d", "architecture": "three_level", "workload": "matmul", **what}
+    path = write_spec("d.mapspace.yaml", data)
+    with pytest.raises(SpecError, match=says) as refused:
+        check_file(path)
+    assert int(str(refused.value).split(": ", 1)[0].rsplit(":", 1)[1]) >= 1

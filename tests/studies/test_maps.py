@@ -86,6 +86,7 @@ def test_rows_of_searched_and_of_given_mappings_stand_side_by_side(write_spec: W
     [
         ({"map": {"objective": "speed"}}, "unknown objective 'speed'"),
         ({"map": {"mapspace": "nowhere"}}, "unknown mapspace 'nowhere'"),
+        ({"map": {"mapspace": ""}}, "unknown mapspace ''"),
         ({"map": {"mapspace": "eyeriss"}}, "unknown tensor 'I'"),
         ({"map": {"aim": 1}}, "unknown key 'aim'"),
         ({"mapping": "fusemax"}, "its mapping is searched ('map'), so it takes no 'mapping'"),
@@ -102,6 +103,12 @@ def test_a_search_that_cannot_be_is_refused_with_file_and_line(
     place = str(refused.value).split(": ", 1)[0]
     assert int(place.rsplit(":", 1)[1]) >= 1
     assert says in str(refused.value)
+
+
+def test_an_empty_map_searches_by_default(write_spec: Write) -> None:
+    spec = study()
+    spec["designs"]["best"]["map"] = None
+    assert run_study(load_study_file(write_spec("s.yaml", spec))).frame["proven"].all()
 
 
 def test_a_point_without_a_valid_mapping_is_named(write_spec: Write) -> None:
