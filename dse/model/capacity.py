@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dse.model.einsum_nest import BoundEinsum, Job
 from dse.model.feasibility import Feasibility
-from dse.model.nest import exact_size, extents, hull, product
+from dse.model.nest import Level, Loop, Operand, exact_size, extents, hull, product
 from dse.specs.quantity import INFORMATION, Quantity
 from dse.specs.source import Key, SpecError
 
@@ -20,18 +20,21 @@ def held_tiles(
     """Elements that one instance of a memory holds, as memory -> tensor -> elements; one entry per time to check.
 
     A memory inside all fan-outs, the registers of a PE, holds the operands of an Einsum at a time; any other holds the
-    tiles of all Einsums of a phase: a tensor that several use once, and of tensors that share space the largest.
+    tiles of all Einsums of a phase: a tensor that several use once, and of tensors that share space the largest. What one
+    Einsum leaves in a memory for others stays whole under the loops further out that all of them go through alike.
     `only` looks at one memory.
     """
     home = {tensor: group[0] for group in job.plan.share_space for tensor in group}
     times: list[dict[str, dict[str, Any]]] = []
     for phase in job.plan.phases:
         together: dict[str, dict[str, Any]] = {}
+        steps = frozenset(job.workload.cascade.iterative)
+        alike = _loops_alike([einsums[name] for name in phase.einsums if name in einsums], steps)
         for bound in (einsums[name] for name in phase.einsums if name in einsums):
             for depth, memory in enumerate(bound.unit.memories):
                 if only not in (None, memory) or job.hardware.memories[memory].capacity_bits is None:
                     continue
-                tiles = _tiles(bound, depth)
+                tiles = _tiles(bound, depth, alike, steps)
                 if depth == len(bound.unit.memories) - 1 and not bound.unit.path[depth][1]:
                     times.append({memory: tiles})
                     continue
@@ -47,13 +50,54 @@ def held_tiles(
     return times
 
 
-def _tiles(bound: BoundEinsum, depth: int) -> dict[str, Any]:
-    """Elements of the tile that one instance of a level keeps of each tensor."""
+def _loops_alike(einsums: Sequence[BoundEinsum], steps: frozenset[str]) -> dict[tuple[str, str], list[Loop]]:
+    """By memory and tensor that Einsums hand on in it: the loops further out, over the tensor's ranks, that all of those
+    Einsums start with. Of the iterations `steps`, one is live at a time."""
+    handed = {
+        (bound.unit.memories[operand.keeps.index(True)], bound.tensors[operand.name])
+        for bound in einsums
+        for operand in bound.operands
+        if operand.keeps.index(True)
+    }
+    found: dict[tuple[str, str], list[Loop]] = {}
+    for bound in einsums:
+        for operand in bound.operands:
+            for depth, memory in enumerate(bound.unit.memories):
+                key = (memory, bound.tensors[operand.name])
+                if key in handed and operand.keeps[depth]:
+                    loops = _outer_loops(bound, operand, depth, steps)
+                    found[key] = _common_start(found[key], loops) if key in found else loops
+    return found
+
+
+def _outer_loops(bound: BoundEinsum, operand: Operand, depth: int, steps: frozenset[str]) -> list[Loop]:
+    used = {rank for index in operand.indices for rank, _ in index} - steps
+    return [loop for level in bound.levels[:depth] for loop in level.temporal if loop.rank in used]
+
+
+def _common_start(one: Sequence[Loop], other: Sequence[Loop]) -> list[Loop]:
+    start = []
+    for mine, its in zip(one, other, strict=False):
+        if mine.rank != its.rank or np.any(np.asarray(mine.bound != its.bound)):
+            break
+        start.append(mine)
+    return start
+
+
+def _tiles(
+    bound: BoundEinsum, depth: int, alike: Mapping[tuple[str, str], Sequence[Loop]], steps: frozenset[str]
+) -> dict[str, Any]:
+    """Elements that one instance of a level keeps of each tensor: its tile, or all that waits there for other Einsums."""
     inside = extents(bound.levels[depth:])
     sizes: dict[str, Any] = {}
     for operand in bound.operands:
         if operand.keeps[depth]:
-            tensor, size = bound.tensors[operand.name], exact_size(hull(operand, inside))
+            tensor, lengths = bound.tensors[operand.name], inside
+            shared = alike.get((bound.unit.memories[depth], tensor))
+            if shared is not None:
+                own = _outer_loops(bound, operand, depth, steps)[len(shared) :]
+                lengths = extents([Level("", tuple(own)), *bound.levels[depth:]])
+            size = exact_size(hull(operand, lengths))
             sizes[tensor] = np.maximum(sizes[tensor], size) if tensor in sizes else size
     return sizes
 

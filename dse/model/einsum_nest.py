@@ -104,7 +104,10 @@ class _Binder:
         own = plan.einsums[einsum.name]
         unit = hardware.architecture.units[own.unit]
         temporal = [
-            [*(t for t in plan.loops.get(memory, ()) if t.variable in einsum.variables), *own.loops.get(memory, ())]
+            [
+                *(t for t in plan.shared_loops(einsum.name, memory) if t.variable in einsum.variables),
+                *own.loops.get(memory, ()),
+            ]
             for memory in unit.memories
         ]
         spatial = [[token for axis in fanout for token in own.spatial.get(axis, ())] for _, fanout in unit.path]

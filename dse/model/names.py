@@ -23,10 +23,12 @@ def check_names(workload: Workload, architecture: Architecture, plan: Plan) -> N
         if name not in plan.einsums:
             raise plan.source.error(("einsums",), f"Einsum {name} of {workload.name} is not mapped")
     variables = {variable for einsum in computed.values() for variable in einsum.variables}
-    for memory, tokens in plan.loops.items():
-        plan.source.check_known(memory, architecture.memories, ("loops", memory), "memory")
-        for token in tokens:
-            plan.source.check_known(token.variable, variables, token.key, "rank variable")
+    prefixes: list[Key] = [(), *(("phases", number) for number in range(len(plan.phases)))]
+    for prefix, loops in zip(prefixes, (plan.loops, *(phase.loops for phase in plan.phases)), strict=True):
+        for memory, tokens in loops.items():
+            plan.source.check_known(memory, architecture.memories, (*prefix, "loops", memory), "memory")
+            for token in tokens:
+                plan.source.check_known(token.variable, variables, token.key, "rank variable")
     _check_storage(plan, architecture, computed.values())
     for name, what in plan.uncharged.items():
         plan.source.check_known(name, computed, ("uncharged", name), "Einsum")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dse.search.growth import Growth, waiting_streams
 from dse.search.population import Array, Column, Population
+from dse.search.problem import KeepChoice
 
 LARGEST_TABLE = 1 << 21
 """Extents that a table is made for; larger mapspaces do without."""
@@ -163,7 +164,7 @@ class Bounds:
 
     def _costs(self, population: Population, level: int, number: int, *, spread: bool) -> list[tuple[Any, Any, Any]]:
         """By operand, what loops to come may make less of its cost, what they do not, and what the two come to at least."""
-        keep = self.problem.keep_choices[level][number]
+        keep = self.problem.keep_choices[level][number].names
         here = bool(self.problem.levels[level].axes) and not spread
         outside = any(outer.axes for outer in self.problem.levels[:level])
         costs = []
@@ -187,9 +188,11 @@ class Bounds:
             self._tables[~level] = [self._least_of_multiples(values) for values in exact]
         return self._tables[~level if smallest else level]
 
-    def _outside(self, level: int, keep: tuple[str, ...]) -> Array:
+    def _outside(self, level: int, keep: KeepChoice) -> Array:
         """What fresh tiles of a level cost further out, for every combination of extents."""
-        fits = self.space.held(keep, self.grid) <= self.problem.levels[level].capacity
+        fits = self.space.held(keep.tiled, self.grid) <= self.problem.levels[level].capacity
+        for own, left, extents in zip(self.space.divisors, self.space.left[level], self.grid.T, strict=True):
+            fits &= left[np.searchsorted(own, extents)]
         if level == 0:
             return np.where((self.grid == self.growth.sizes).all(axis=1), 0.0, np.inf)
         found = np.full(len(self.grid), np.inf)
@@ -201,7 +204,7 @@ class Bounds:
         spread = any(outer.axes for outer in self.problem.levels[:level])
         for operand, spec in enumerate(self.problem.operands):
             tensor = self.problem.tensors[spec.name]
-            if tensor not in keep or level == self.problem.home(tensor):
+            if tensor not in keep.names or tensor in keep.ending:
                 continue
             fills = self.space.tile(operand, rows) * repeats
             _, write = self.growth.price(level, self.metric)
@@ -249,7 +252,7 @@ class Bounds:
         if not opened:
             return 0.0, 0.0, 0.0
         spec, size = self.problem.operands[operand], self.growth.elements[operand]
-        home = self.problem.home(self.problem.tensors[spec.name])
+        home = self.problem.homes.get(self.problem.tensors[spec.name], 0)
         choices = []
         for depth in [level] if kept else range(home, level):
             read, write = self.growth.price(depth, self.metric)

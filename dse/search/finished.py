@@ -63,7 +63,7 @@ def nest_of(space: Mapspace, stages: Sequence[Stage], row: int) -> Nest:
         else:
             number, order = space.decode(choice)
             factors = (stage.extents[row] // before.extents[origin]).tolist()
-            keeps[depth] = problem.keep_choices[depth][number]
+            keeps[depth] = problem.keep_choices[depth][number].names
             temporal[depth] = tuple((problem.ranks[rank], factors[rank]) for rank in reversed(order))
         row = origin
     return tuple(

@@ -20,7 +20,7 @@ The counts are those of `dse.model.nest`; the mapping that is found is priced by
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dse.model.nest import Level, Loop, receivers
 from dse.search.mapspace import Mapspace, Order
 from dse.search.population import Array, Column, Population
+from dse.search.problem import KeepChoice
 from dse.specs.architecture import DIRECTIONS
 
 Stream = tuple[int, int]
@@ -52,10 +53,12 @@ class Growth:
     """The steps by which populations of one mapspace grow.
 
     `elements` are how many different elements of each operand the Einsum touches; a strided index leaves some out.
+    `apart` keeps the times of memories apart to the end, as those of several Einsums add up.
     """
 
-    def __init__(self, space: Mapspace, *, with_dram: bool) -> None:
+    def __init__(self, space: Mapspace, *, with_dram: bool, apart: bool = False) -> None:
         self.space = space
+        self.apart = apart
         self.problem = space.problem
         self.with_dram = with_dram
         self.sizes = np.array([self.problem.sizes], dtype=np.int64)
@@ -161,20 +164,22 @@ class Growth:
         share: Array = after / (moved * bound)
         return share
 
-    def tiles(self, depth: int, extents: NDArray[np.int64], keep: tuple[str, ...]) -> Tiles:
+    def tiles(self, depth: int, extents: NDArray[np.int64], keep: KeepChoice) -> Tiles:
         """What a level that keeps some tensors holds of them, in elements, where the ranks cover `extents`."""
-        kept = [at for at, spec in enumerate(self.problem.operands) if self.problem.tensors[spec.name] in keep]
-        held = self.space.held(keep, extents) if depth == self.problem.buffer else None
+        kept = [at for at, spec in enumerate(self.problem.operands) if self.problem.tensors[spec.name] in keep.names]
+        held = self.space.held(keep.tiled, extents) if depth == self.problem.buffer else None
         repeats = self.points / extents.prod(axis=1, dtype=np.float64)
         return Tiles({operand: self.space.tile(operand, extents) for operand in kept}, repeats, held)
 
-    def close(self, depth: int, part: Population, tiles: Tiles) -> None:
+    def close(self, depth: int, part: Population, tiles: Tiles, ending: Container[str]) -> None:
         """A level keeps tensors: it serves what waits for a parent, and waits for its own tile from further out."""
         columns = part.columns
         distinct = self.elements[self.output] * columns["outputs",]
         for operand, tile in tiles.elements.items():
             spec = self.problem.operands[operand]
-            child = next(name for name in columns if name[:2] == ("open", operand))
+            child = next((name for name in columns if name[:2] == ("open", operand)), None)
+            if child is None:
+                continue
             taken, stream = columns.pop(child), (operand, child[2])
             waits = stream in waiting_streams(part)
             where: Column = ("pending", stream) if waits else ("sum",)
@@ -183,7 +188,7 @@ class Growth:
                 self.charge(columns, ("sum",), depth, reads=-distinct)
             else:
                 self.charge(columns, where, depth, reads=taken)
-            if depth == self.problem.home(self.problem.tensors[spec.name]):
+            if self.problem.tensors[spec.name] in ending:
                 continue
             sliding = bool(self.space.soft[operand])
             if sliding or not waits:
@@ -238,7 +243,8 @@ class Growth:
             if ("slide", stream, "elements") in part.columns:
                 parts = [piece for each in parts for piece in self.parted(each, stream)]
         for each in parts:
-            fold_times(each)
+            if not self.apart:
+                fold_times(each)
             each.columns = dict(sorted(each.columns.items(), key=lambda item: str(item[0])))
         return parts
 

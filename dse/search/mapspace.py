@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -72,16 +73,36 @@ class Mapspace:
         """By level and rank, what its temporal loops may grow an extent to; the outermost level completes the rank."""
         found = []
         for depth, level in enumerate(self.problem.levels):
-            found.append([self._multiples(level.memory, rank, whole=depth == 0) for rank in range(len(self.divisors))])
+            found.append([self._multiples(level.memory, rank, left) for rank, left in enumerate(self.left[depth])])
         return found
 
-    def _multiples(self, slot: str, rank: int, *, whole: bool) -> Multiples:
-        name, size, own = self.problem.ranks[rank], self.problem.sizes[rank], self.divisors[rank].tolist()
+    @cached_property
+    def left(self) -> list[list[NDArray[np.bool_]]]:
+        """By level and rank, which of its divisors the slots further out can still make whole."""
+        sizes = self.problem.sizes
+        found = [[own == size for own, size in zip(self.divisors, sizes, strict=True)]]
+        for level in self.problem.levels[:-1]:
+            inner = found[-1]
+            for slot, most in ((level.memory, max(sizes)), *level.axes):
+                inner = [self._reaching(slot, most, rank, ends) for rank, ends in enumerate(inner)]
+            found.append(inner)
+        return found
+
+    def _reaching(self, slot: str, most: int, rank: int, ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which divisors of a rank a slot can grow to one of `ends`."""
+        name, own, allows = self.problem.ranks[rank], self.divisors[rank], self.problem.constraints.allows
+        return np.array(
+            [
+                any(end % one == 0 and end // one <= most and allows(slot, name, end // one) for end in own[ends].tolist())
+                for one in own.tolist()
+            ]
+        )
+
+    def _multiples(self, slot: str, rank: int, left: NDArray[np.bool_]) -> Multiples:
+        name, own = self.problem.ranks[rank], self.divisors[rank].tolist()
         allows = self.problem.constraints.allows
-        grown = [
-            [other for other in ([size] if whole else own) if other % one == 0 and allows(slot, name, other // one)]
-            for one in own
-        ]
+        ends = self.divisors[rank][left].tolist()
+        grown = [[end for end in ends if end % one == 0 and allows(slot, name, end // one)] for one in own]
         counts = np.array([len(group) for group in grown], dtype=np.int64)
         flat = np.array([other for group in grown for other in group], dtype=np.int64)
         return Multiples(flat, np.searchsorted(self.divisors[rank], flat), np.cumsum(counts) - counts, counts)
@@ -137,8 +158,17 @@ class Mapspace:
         key = (depth, loops, tuple(waiting))
         if key not in self._orders:
             active = frozenset(rank for rank in range(len(self.divisors)) if loops >> rank & 1)
+            if depth == 0 and self.problem.shared:
+                self._orders[key] = self._shared_orders(active)
+                return self._orders[key]
             self._orders[key] = self._distinct_orders(depth, active, sorted({operand for operand, _ in waiting}))
         return self._orders[key]
+
+    def _shared_orders(self, active: frozenset[int]) -> list[Order]:
+        """Every order of loops that Einsums share, ranks that index everything outermost: they leave nothing in place."""
+        batch = [rank for rank in sorted(active) if self.problem.ranks[rank] in self.problem.batch]
+        inner = [rank for rank in sorted(active) if rank not in batch]
+        return [(*order, *reversed(batch)) for order in itertools.permutations(inner)]
 
     def encode(self, keep: int, order: Order) -> int:
         """A set of tensors kept, by its number, and an order of loops as one number."""
@@ -254,7 +284,7 @@ class Mapspace:
             tuple(
                 name
                 for name in self.problem.names
-                if all(name in choice for choice in self.problem.keep_choices[depth])
+                if all(name in choice.tiled for choice in self.problem.keep_choices[depth])
             )
             for depth in range(len(self.problem.levels))
         ]

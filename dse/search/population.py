@@ -7,7 +7,7 @@ with the same extents beats in every way that counts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,69 +63,119 @@ def rounded(values: Array) -> Array:
 class Ranking:
     """What makes one partial mapping at least as good as another, whatever is done further out.
 
-    It must be no worse in each of `every`. Then `then` decides in turn: a single column is an amount that further
-    levels only add to, so that less of it decides; a list of columns must be no worse, each, and does not decide.
+    It must be no worse in each of `every`, nor in each of `open`, amounts of which loops to come may leave any part.
+    Then `then` decides in turn: a single column is an amount that further levels only add to, so that less of it
+    decides; a list of columns must be no worse, each, and does not decide.
+
+    `worth` says how much an open amount can come to at most, in each of `every` and, last, in the first of `then`. What
+    is worse in open amounts, but better by more than those can come to, is better all the same.
     """
 
     every: Sequence[Array]
+    open: Sequence[Array]
     then: Sequence[Array | Sequence[Array]]
+    worth: Sequence[Sequence[float]] = ()
+
+    def map(self, change: Callable[[Array], Array]) -> Ranking:
+        """The same of changed columns."""
+        return Ranking(
+            [change(column) for column in self.every],
+            [change(column) for column in self.open],
+            [[change(column) for column in item] if isinstance(item, list) else change(np.asarray(item)) for item in self.then],
+            self.worth,
+        )
+
+    def beats(self, leader: Array, rows: Array) -> NDArray[np.bool_]:
+        """Which of `rows` their `leader` is at least as good as."""
+        holds, plain = np.ones(len(rows), dtype=bool), np.ones(len(rows), dtype=bool)
+        gaps = [np.maximum(column[leader] - column[rows], 0) for column in self.open]
+        for gap in gaps:
+            plain &= gap == 0
+        for number, column in enumerate(self.every):
+            holds &= column[leader] + self.lost(number, gaps) <= column[rows]
+        strictly = np.zeros(len(rows), dtype=bool)
+        if self.worth and not isinstance(self.then[0], list):
+            first = np.asarray(self.then[0])
+            strictly = first[leader] + self.lost(len(self.every), gaps) < first[rows] * (1 - 4 / PRECISION)
+        still, beaten = holds & (plain if self.worth else True), np.zeros(len(rows), dtype=bool)
+        for item in self.then:
+            if isinstance(item, list):
+                for column in item:
+                    still &= column[leader] <= column[rows]
+                continue
+            mine, its = np.asarray(item)[leader], np.asarray(item)[rows]
+            beaten |= still & (mine < its)
+            still &= mine == its
+        return (holds & strictly) | beaten | still
+
+    def lost(self, number: int, gaps: Sequence[Array]) -> Any:
+        """What gaps in open amounts can come to at most."""
+        if not self.worth:
+            return 0.0
+        return sum((gap * most for gap, most in zip(gaps, self.worth[number], strict=True) if most), 0.0)
+
+    def total(self) -> Array:
+        """All amounts together at their most: what has less may beat more."""
+        weights = self.worth[-1] if self.worth else [1.0] * len(self.open)
+        first = self.then[0] if self.then and not isinstance(self.then[0], list) else 0.0
+        amounts: Any = sum((column * most for column, most in zip(self.open, weights, strict=True)), np.asarray(first))
+        return np.asarray(amounts, dtype=np.float64)
 
 
 def undominated(keys: Sequence[Array], ranking: Ranking, ties: Sequence[Array]) -> NDArray[np.int64]:
     """Rows that no other row of equal keys is at least as good as, sorted; of equally good ones the first by `ties`."""
-    every, then = ranking.every, ranking.then
     rows = np.arange(len(keys[0]))
     if not len(rows):
         return rows
-    if len(rows) > MANY_ROWS and all((key == key[0]).all() for key in keys[1:]) and not isinstance(then[0], list):
-        rows = _not_plainly_beaten(keys[0], every, np.asarray(then[0]))
-        every, then = _rows_of(rows, every, then)
-    every = [rounded(column) for column in every]
-    then = [
-        [rounded(column) for column in item] if isinstance(item, list) else rounded(np.asarray(item)) for item in then
-    ]
-    return rows[_sorted_front([key[rows] for key in keys], every, then, [tie[rows] for tie in ties])]
+    ranking = ranking.map(rounded)
+    if len(rows) > MANY_ROWS:
+        rows = _not_beaten_by_best(keys, ranking)
+        ranking = ranking.map(lambda column: column[rows])
+    return rows[_sorted_front([key[rows] for key in keys], ranking, [tie[rows] for tie in ties])]
 
 
 MANY_ROWS = 1 << 12
 """From here on a first look for rows that are plainly beaten pays."""
 
 
-def _not_plainly_beaten(key: Array, every: Sequence[Array], first: Array) -> NDArray[np.int64]:
-    """Rows that the one of their key with the least sum of amounts does not beat by more than rounding."""
-    total = np.asarray(sum(every) + first, dtype=np.float64)
-    least = np.full(int(key.max()) + 1, np.inf)
-    np.minimum.at(least, key, total)
-    leaders = np.zeros(len(least), dtype=np.int64)
-    places = np.flatnonzero(total <= least[key])
-    leaders[key[places]] = places
-    leader = leaders[key]
-    beaten = first[leader] < first - np.abs(first) * (4 / PRECISION)
-    for column in every:
-        beaten &= column[leader] <= column
-    return np.flatnonzero(~beaten)
+def _not_beaten_by_best(keys: Sequence[Array], ranking: Ranking) -> NDArray[np.int64]:
+    """Rows that the one of their keys with the least of all amounts together does not beat."""
+    group = _groups(keys)
+    total = ranking.total()
+    least = np.full(int(group.max()) + 1, np.inf)
+    np.minimum.at(least, group, total)
+    leaders = np.full(len(least), len(total), dtype=np.int64)
+    places = np.flatnonzero(total <= least[group])
+    np.minimum.at(leaders, group[places], places)
+    leader = leaders[group]
+    rows = np.arange(len(group))
+    return np.flatnonzero(~ranking.beats(leader, rows) | (leader == rows))
 
 
-def _rows_of(rows: NDArray[np.int64], every: Sequence[Array], then: Sequence[Any]) -> tuple[list[Array], list[Any]]:
-    return (
-        [column[rows] for column in every],
-        [[column[rows] for column in item] if isinstance(item, list) else item[rows] for item in then],
-    )
+def _groups(keys: Sequence[Array]) -> NDArray[np.int64]:
+    """A number for each different set of keys, the same for equal ones."""
+    group: NDArray[np.int64] = np.zeros(len(keys[0]), dtype=np.int64)
+    for key in keys:
+        if (key == key[0]).all():
+            continue
+        values, number = np.unique(key, return_inverse=True)
+        group = group * len(values) + number
+        if len(values) > 1:
+            group = np.unique(group, return_inverse=True)[1]
+    return group
 
 
-def _sorted_front(
-    keys: Sequence[Array], every: Sequence[Array], then: Sequence[Any], ties: Sequence[Array]
-) -> NDArray[np.int64]:
+def _sorted_front(keys: Sequence[Array], ranking: Ranking, ties: Sequence[Array]) -> NDArray[np.int64]:
     """`undominated`, by sorting: the first row of each key is kept, and what it beats is dropped, until none is left."""
-    sort: list[Any] = [sum(item) if isinstance(item, list) else item for item in then if len(item)]
-    total: Any = sum(every) if every else np.zeros(len(keys[0]))
-    order = np.lexsort([*reversed(ties), *reversed(sort), total, *reversed(keys)])
+    sort: list[Any] = [sum(item) if isinstance(item, list) else item for item in ranking.then if len(item)]
+    amounts: Any = [sum(columns) for columns in (ranking.every, ranking.open) if columns]
+    order = np.lexsort([*reversed(ties), *reversed(sort), *amounts, ranking.total(), *reversed(keys)])
     group = np.zeros(len(order), dtype=bool)
     for key in keys:
         ordered = key[order]
         group[1:] |= ordered[1:] != ordered[:-1]
     group_of = np.cumsum(group)
-    every, then = _rows_of(order, every, then)
+    ranking = ranking.map(lambda column: column[order])
     keep = np.zeros(len(order), dtype=bool)
     waiting = np.arange(len(order))
     while len(waiting):
@@ -136,21 +186,5 @@ def _sorted_front(
         keep[leaders] = True
         rest = ~first
         waiting, leader = waiting[rest], leaders[np.cumsum(first) - 1][rest]
-        waiting = waiting[~_beats(leader, waiting, every, then)]
+        waiting = waiting[~ranking.beats(leader, waiting)]
     return order[keep]
-
-
-def _beats(leader: Array, rows: Array, every: Sequence[Array], then: Sequence[Any]) -> Array:
-    holds = np.ones(len(rows), dtype=bool)
-    for column in every:
-        holds &= column[leader] <= column[rows]
-    open_, beaten = holds.copy(), np.zeros(len(rows), dtype=bool)
-    for item in then:
-        if isinstance(item, list):
-            for column in item:
-                open_ &= column[leader] <= column[rows]
-            continue
-        mine, its = item[leader], item[rows]
-        beaten |= open_ & (mine < its)
-        open_ &= mine == its
-    return beaten | open_

@@ -55,6 +55,11 @@ class Problem:
 
     `tensors` gives the tensor behind each operand; `homes` the level where a tensor lives, 0 where not given. An
     operation takes `operation_s` seconds on one PE and `operation_pj`.
+
+    An Einsum that may be fused has a level 0 of loops alone, over the ranks `shared` and the same for every Einsum fused
+    with it, those of `batch` outermost; then `stays` says what tensors may do in the buffer beside being kept in tiles: LEFT there for Einsums that
+    follow, or living HERE alone. A tensor that stays takes all that its shared loops leave, which is counted once for
+    all Einsums: its own tiles take no room.
     """
 
     einsum: str
@@ -69,6 +74,9 @@ class Problem:
     word_bytes: float = 2.0
     homes: Mapping[str, int] = field(default_factory=dict)
     constraints: Constraints = Constraints()
+    shared: tuple[str, ...] = ()
+    batch: tuple[str, ...] = ()
+    stays: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -85,27 +93,55 @@ class Problem:
         """The level whose use is called the mapping's capacity: the outermost one that is bounded."""
         return next((depth for depth, level in enumerate(self.levels) if level.capacity != float("inf")), None)
 
-    def home(self, tensor: str) -> int:
-        """The level where a tensor comes from or ends up."""
-        return self.homes.get(tensor, 0)
-
     @cached_property
-    def keep_choices(self) -> list[list[tuple[str, ...]]]:
+    def keep_choices(self) -> list[list[KeepChoice]]:
         """By level, the sets of tensors that it may keep, the largest first."""
         found = []
         for depth, memory in enumerate(self.memories):
             must, never = (side.get(memory, frozenset()) for side in (self.constraints.keep, self.constraints.bypass))
-            choices: list[tuple[str, ...]] = [()]
+            choices: list[dict[str, str]] = [{}]
             for name in self.names:
-                if depth < self.home(name):
-                    options = [False]
-                elif name in must or depth == self.home(name):
-                    options = [True]
-                else:
-                    options = [False] if name in never else [True, False]
-                choices = [(*chosen, name) if keeps else chosen for chosen in choices for keeps in options]
-            found.append(choices)
+                home = self.homes.get(name, 0)
+                options = [TILED] if name in must or depth == home else [PASSED] if name in never else [TILED, PASSED]
+                if depth < home:
+                    options = [PASSED]
+                if depth == self.buffer and name not in never:
+                    options += self.stays.get(name, ())
+                choices = [{**chosen, name: how} for chosen in choices for how in options]
+            found.append([KeepChoice(chosen, frozenset(n for n in self.names if self.homes.get(n, 0) == depth)) for chosen in choices])
         return found
+
+
+PASSED, TILED, LEFT, HERE = "passed", "tiled", "left", "here"
+"""What a level does with a tensor: nothing, or it keeps tiles of it; the buffer may also keep all of it."""
+
+
+@dataclass(frozen=True)
+class KeepChoice:
+    """What a level does with each tensor; `homes` are those that come from there or end up there anyway."""
+
+    how: Mapping[str, str]
+    homes: frozenset[str]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tensors kept."""
+        return tuple(name for name, how in self.how.items() if how != PASSED)
+
+    @cached_property
+    def tiled(self) -> tuple[str, ...]:
+        """The tensors whose tiles take room of their own."""
+        return tuple(name for name, how in self.how.items() if how == TILED)
+
+    @cached_property
+    def ending(self) -> frozenset[str]:
+        """The tensors that no level further out has."""
+        return self.homes | {name for name, how in self.how.items() if how == HERE}
+
+    @cached_property
+    def staying(self) -> tuple[tuple[str, str], ...]:
+        """The tensors that stay for other Einsums, and how."""
+        return tuple((name, how) for name, how in self.how.items() if how in (LEFT, HERE))
 
 
 @dataclass(frozen=True)

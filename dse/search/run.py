@@ -20,7 +20,7 @@ from dse.search.bounds import Bounds
 from dse.search.finished import Stage, points_of
 from dse.search.growth import Growth, settle, waiting_streams
 from dse.search.population import Array, Column, Population, Ranking, join, undominated
-from dse.search.problem import Point
+from dse.search.problem import KeepChoice, Point
 from dse.specs.mapspace import OBJECTIVES
 
 CHUNK_ROWS = 1 << 18
@@ -30,6 +30,8 @@ POOL_ROWS = 1 << 19
 they are joined. What survives is kept whole."""
 FEW_ROWS = 1 << 12
 """Fewer rows than this are not worth looking through on their own."""
+MOST_ORDERS = 1 << 12
+"""More than the orders of the shared loops that a level may have."""
 MARGIN = 1 + 1e-9
 """Known mappings are beaten by what costs less than this much more: sums differ by rounding."""
 
@@ -44,7 +46,12 @@ class Beam:
 
 @dataclass
 class Run:
-    """One run from the innermost level to the outermost; a `beam` limits what it keeps at each boundary."""
+    """One run from the innermost level to the outermost; a `beam` limits what it keeps at each boundary.
+
+    `limit` is what is known by metric: nothing that costs more is kept. Of an Einsum that others are fused with, `rest`
+    gives what those others come to at least, by column, and each limit holds for the sum; rows then stay apart that
+    differ in their shared loops or in what stays in the buffer.
+    """
 
     growth: Growth
     bounds: Mapping[Column, Bounds]
@@ -54,6 +61,7 @@ class Run:
     beam: Beam | None
     chunk: int
     progress: Callable[[float], None] = lambda share: None
+    rest: Mapping[Column, float] | None = None
     cut: Counter[str] = field(default_factory=Counter)
     priced: int = 0
     stages: list[Stage] = field(default_factory=list)
@@ -68,17 +76,23 @@ class Run:
             "latency": self.growth.points * self.problem.operation_s / busy,
             "dram": sum(self.growth.elements) if self.problem.levels[0].is_dram and each_once else 0.0,
         }
+        self.stays = list(dict.fromkeys(each.staying for choices in self.problem.keep_choices for each in choices))
         self.stage_count = len(self.problem.levels) + sum(bool(level.axes) for level in self.problem.levels)
 
     def run(self) -> Population | None:
         """Every stage in turn; the finished mappings, or None where none is left."""
+        populations = self.finished()
+        return join(populations) if populations else None
+
+    def finished(self) -> list[Population]:
+        """Every stage in turn; the finished mappings by kind."""
         populations = [self.growth.start()]
         self.remember(populations, len(self.problem.levels), spatial=False)
         for depth in reversed(range(len(self.problem.levels))):
             if self.problem.levels[depth].axes:
                 populations = self.stage(self.spread(depth, populations), depth, spatial=True)
             populations = self.stage(self.step(depth, populations), depth, spatial=False)
-        return join(populations) if populations else None
+        return populations
 
     def stage(self, parts: Iterator[Population], depth: int, *, spatial: bool) -> list[Population]:
         """Collect what a stage makes, drop what cannot be best, and remember the rest."""
@@ -154,9 +168,14 @@ class Run:
                         chosen = np.flatnonzero(kinds == kind)
                         parent, grown = population.take(rows[chosen]), extents[chosen]
                         tiles = self.growth.tiles(depth, grown, keep)
-                        for order in self.space.orders(depth, kind, waiting):
+                        for place, order in enumerate(self.space.orders(depth, kind, waiting)):
                             part = self.growth.loop(parent, grown, order, waiting)
-                            self.growth.close(depth, part, tiles)
+                            self.growth.close(depth, part, tiles, keep.ending)
+                            if self.rest is not None and depth == self.problem.buffer:
+                                part.columns["stays",] = np.full(len(part), self.stays.index(keep.staying))
+                            if self.rest is not None and depth == 0:
+                                codes = self.space.codes(parent.extents)
+                                part.columns["shared",] = codes * MOST_ORDERS + place
                             if depth == 0:
                                 for stream in waiting_streams(part):
                                     settle(part, stream)
@@ -164,7 +183,7 @@ class Run:
                             yield from self.counted(self.growth.parts(part), depth, spatial=False)
 
     def grown(
-        self, depth: int, population: Population, number: int, keep: tuple[str, ...]
+        self, depth: int, population: Population, number: int, keep: KeepChoice
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
         """Rows, the extents that a level's loops may grow them to, and which loops those are (a bit a rank), in chunks.
 
@@ -180,50 +199,62 @@ class Run:
         bounds = self.needed_bounds() if self.limit and self.bounds["energy",].tabled else []
         serving = {bound.metric: bound.serving(population, depth, number, spread=True) for bound in bounds}
         outside = {bound.metric: bound.table(depth, smallest=False)[number] for bound in bounds}
+        beyond = {bound.metric: bound.table(depth, smallest=True)[number] for bound in bounds}
         seconds = self.least_seconds(population, depth)
+
+        def may(tables: Mapping[Column, Array], rows: Array, codes: Array) -> NDArray[np.bool_]:
+            least = {name: table[codes] + serving[name][rows] for name, table in tables.items()}
+            hopeful = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
+            self.cut["bound"] += len(hopeful) - int(hopeful.sum())
+            return hopeful
+
         start = 0
         while start < len(population):
             before = ends[start - 1] if start else 0.0
             stop = max(start + 1, int(np.searchsorted(ends, before + self.chunk, "right")))
             rows = np.arange(start, stop)
+            codes = positions[rows] @ self.space.radix
+            if bounds:
+                hopeful = may(beyond, rows, codes)
+                rows, codes = rows[hopeful], codes[hopeful]
             extents = population.extents[rows]
-            codes = np.zeros(len(rows), dtype=np.int64)
             kinds = np.zeros(len(rows), dtype=np.int64)
             for rank, table in enumerate(tables):
                 place = positions[rows, rank]
                 counts = table.count[place]
                 repeat = np.repeat(np.arange(len(rows)), counts)
                 within = np.arange(len(repeat)) - np.repeat(np.cumsum(counts) - counts, counts)
-                rows, extents, codes, kinds = rows[repeat], extents[repeat], codes[repeat], kinds[repeat]
                 grown = table.start[place][repeat] + within
+                steps = table.place[grown] - place[repeat]
+                rows, codes = rows[repeat], codes[repeat] + steps * self.space.radix[rank]
+                if bounds:
+                    hopeful = may(outside if rank == len(tables) - 1 else beyond, rows, codes)
+                    repeat, grown, steps = repeat[hopeful], grown[hopeful], steps[hopeful]
+                    rows, codes = rows[hopeful], codes[hopeful]
+                extents = extents[repeat]
                 extents[:, rank] = table.flat[grown]
-                codes += table.place[grown] * self.space.radix[rank]
-                kinds += (table.place[grown] != place[repeat]).astype(np.int64) << rank
-                fits = self.fits(depth, keep, extents)
+                kinds = kinds[repeat] | (steps != 0).astype(np.int64) << rank
+                fits = self.fits(depth, keep.tiled, extents)
                 if not fits.all():
                     self.cut["capacity"] += len(fits) - int(fits.sum())
                     rows, extents, codes, kinds = rows[fits], extents[fits], codes[fits], kinds[fits]
-            for tight in (False, True) if bounds else ():
+            if bounds and len(rows):
                 least = {
                     bound.metric: outside[bound.metric][codes]
-                    + (
-                        bound.growing(population, rows, extents, depth, number)
-                        if tight
-                        else serving[bound.metric][rows]
-                    )
+                    + bound.growing(population, rows, extents, depth, number)
                     for bound in bounds
                 }
-                may = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
-                self.cut["bound"] += len(may) - int(may.sum())
-                rows, extents, codes, kinds = rows[may], extents[may], codes[may], kinds[may]
+                hopeful = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
+                self.cut["bound"] += len(hopeful) - int(hopeful.sum())
+                rows, extents, codes, kinds = rows[hopeful], extents[hopeful], codes[hopeful], kinds[hopeful]
             if len(rows):
                 yield rows, extents, kinds
             self.progress((len(self.stages) - 1 + stop / len(population)) / self.stage_count)
             start = stop
 
-    def fits(self, depth: int, keep: tuple[str, ...], extents: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def fits(self, depth: int, tiled: tuple[str, ...], extents: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether tiles fit their level, and what levels further out must keep fits those."""
-        fits: NDArray[np.bool_] = self.space.held(keep, extents) <= self.problem.levels[depth].capacity
+        fits: NDArray[np.bool_] = self.space.held(tiled, extents) <= self.problem.levels[depth].capacity
         for outer in range(depth):
             needed = self.space.required[outer]
             if needed and self.problem.levels[outer].capacity != math.inf:
@@ -239,7 +270,7 @@ class Run:
     def surviving(self, population: Population, depth: int, *, spatial: bool) -> Population:
         """Rows that may still become the best."""
         population = self.promise_kept(population, depth)
-        return self.pruned(self.within_bounds(population, depth, spatial=spatial))
+        return self.pruned(self.within_bounds(population, depth, spatial=spatial), depth)
 
     def promise_kept(self, population: Population, depth: int) -> Population:
         """Without rows that promise fan-outs of outputs which those further out, or the sizes left, cannot give."""
@@ -255,37 +286,53 @@ class Run:
 
     # ---- what is dropped
 
-    def pruned(self, population: Population) -> Population:
+    def pruned(self, population: Population, depth: int) -> Population:
         """Without dominated rows. Rows compare where extents, the promise and the lie of sliding tiles are equal."""
         keys = [self.space.codes(population.extents), population.columns["outputs",]]
-        keys += [column for name, column in population.columns.items() if name[0] == "slide"]
+        keys += [column for name, column in population.columns.items() if name[0] in ("slide", "stays", "shared")]
         if self.problem.constraints.utilization and np.any(population.extents != self.sizes):
             keys.append(population.columns["busy",])
-        keep = undominated(keys, self.ranking(population), (population.origin, population.choice))
+        keep = undominated(keys, self.ranking(population, depth), (population.origin, population.choice))
         self.cut["dominance"] += len(population) - len(keep)
         return population.take(keep)
 
-    def ranking(self, population: Population) -> Ranking:
+    def ranking(self, population: Population, depth: int) -> Ranking:
         """The order of `OBJECTIVES`, or of a front, over what is settled and what is pending."""
-        columns = population.columns
+        columns, rows = population.columns, len(population)
         seconds = [column for name, column in columns.items() if name == ("latency",) or "seconds" in name]
-        every = [column for name, column in columns.items() if name[0] == "open"]
-        every += [column for name, column in columns.items() if name[0] == "pending" and name[2] != "seconds"]
+        names = [name for name in columns if name[0] == "open" or (name[0] == "pending" and name[2] != "seconds")]
+        open_amounts = [columns[name] for name in names]
         amounts: dict[str, Any] = {
             "energy": columns["sum", "energy"],
             "latency": seconds,
             "capacity": columns["held",],
-            "dram": columns.get(("sum", "dram"), np.zeros(len(population))),
+            "dram": columns.get(("sum", "dram"), np.zeros(rows)),
         }
+        every = [columns["held",]] if self.rest is not None else []
         if self.front:
             every += [amounts[metric] for metric in self.front if metric != "latency"]
             every += seconds if "latency" in self.front else []
             first = [amounts[metric] for metric in self.front if metric != "latency"]
             rest = [amounts[metric] for metric in ("energy", "latency", "capacity") if metric not in self.front]
-            return Ranking(every, [*first, *rest])
+            return Ranking(every, open_amounts, [*first, *rest])
         if self.objective in ("latency", "edp"):
-            return Ranking([*every, *seconds], [amounts["energy"], amounts["capacity"]])
-        return Ranking(every, [amounts[metric] for metric in OBJECTIVES[self.objective]])
+            return Ranking([*every, *seconds], open_amounts, [amounts["energy"], amounts["capacity"]])
+        worth = [self.most_worth(name, depth) for name in names]
+        return Ranking(
+            every,
+            open_amounts,
+            [amounts[metric] for metric in OBJECTIVES[self.objective]],
+            [*([0.0] * len(names) for _ in every), worth],
+        )
+
+    def most_worth(self, name: Column, depth: int) -> float:
+        """What each unit of an open or pending amount can still come to in the objective, after the stage at `depth`."""
+        metric: Column = (self.objective,)
+        if name[0] == "pending":
+            return float(name[2:] == metric)
+        spec = self.problem.operands[name[1]]
+        prices = [self.growth.price(outer, metric) for outer in range(depth + 1)]
+        return max(read + write if spec.is_output else read for read, write in prices)
 
     def narrowed(self, populations: Sequence[Population], most: int, depth: int, *, spatial: bool) -> list[Population]:
         """The most promising rows alone."""
@@ -317,6 +364,9 @@ class Run:
         """Rows whose least values do not rule them out: no more than the known mapping's objective, and where no less
         can come, no more of what breaks the tie."""
         first, second = OBJECTIVES[self.objective][:2]
+        if self.rest is not None:
+            within = [least(metric) <= most * MARGIN for metric, most in self.limit.items()]
+            return np.logical_and.reduce(within)
         values, known = least(first), self.limit[first]
         keep: NDArray[np.bool_] = values <= known * MARGIN
         level = keep if self.floors.get(first, 0.0) >= known / MARGIN else keep & (values >= known / MARGIN)
@@ -326,7 +376,7 @@ class Run:
 
     def needed_bounds(self) -> list[Bounds]:
         """The bounds that the objective and what breaks its ties first ask for."""
-        ranked = OBJECTIVES[self.objective][:2]
+        ranked = OBJECTIVES[self.objective][:2] if self.rest is None else tuple(self.limit)
         return [
             bound
             for metric, bound in self.bounds.items()
@@ -347,6 +397,8 @@ class Run:
 
     def metrics_of(self, least: Mapping[Column, Array], seconds: Array) -> dict[str, Array]:
         """Least values by metric, from those of energy, DRAM traffic and each time, and the seconds known so far."""
+        rest = self.rest or {}
+        least = {name: values + rest.get(name, 0.0) for name, values in least.items()}
         found = {name[0]: values for name, values in least.items() if name[0] != "seconds"}
         found["latency"] = np.maximum.reduce([seconds, *(each for name, each in least.items() if name[0] == "seconds")])
         if "energy" in found:
@@ -355,9 +407,13 @@ class Run:
 
     def least_seconds(self, population: Population, depth: int) -> Array:
         """Seconds so far, if fan-outs further out divide them by all that they have."""
-        return population.columns["latency",] / math.prod(
-            size for level in self.problem.levels[:depth] for _, size in level.axes
-        )
+        outer = math.prod(size for level in self.problem.levels[:depth] for _, size in level.axes)
+        rest = self.rest or {}
+        latency: Array = population.columns["latency",] / outer + rest.get(("latency",), 0.0)
+        for name, column in population.columns.items():
+            if name[:2] == ("sum", "seconds"):
+                latency = np.maximum(latency, column / outer + rest.get(name[1:], 0.0))
+        return latency
 
     def points(self, finished: Population) -> list[Point]:
         """The best of the finished mappings, or the front, with its costs."""

@@ -37,6 +37,7 @@ class _Spill(SpecModel):
 
 class _Phase(SpecModel):
     name: str = ""
+    loops: dict[str, list[str]] = {}
     steps: list[dict[str, Any]]
 
 
@@ -125,9 +126,10 @@ class StepPlan:
 
 @dataclass(frozen=True)
 class PhasePlan:
-    """Steps one after another that share the memories' bandwidth; phases do not overlap."""
+    """Steps one after another that share the memories' bandwidth, and loops of their own; phases do not overlap."""
 
     name: str
+    loops: Dict[str, tuple[LoopToken, ...]]
     steps: tuple[StepPlan, ...]
 
     @property
@@ -167,6 +169,7 @@ class Plan:
     def expressions(self) -> list[Located]:
         """Every expression outside the parameters."""
         tokens = [token for group in self.loops.values() for token in group]
+        tokens += [token for phase in self.phases for group in phase.loops.values() for token in group]
         for own in self.einsums.values():
             tokens += [token for group in (*own.loops.values(), *own.spatial.values()) for token in group]
         return [
@@ -175,6 +178,11 @@ class Plan:
             *(spill.share for spill in self.spills),
             *self.stalls(),
         ]
+
+    def shared_loops(self, einsum: str, memory: str) -> tuple[LoopToken, ...]:
+        """Loops at a memory that all Einsums share, or those of an Einsum's phase, outermost first."""
+        own = [phase.loops.get(memory, ()) for phase in self.phases if einsum in phase.einsums]
+        return tuple(token for group in (self.loops.get(memory, ()), *own) for token in group)
 
     def stalls(self) -> list[Located]:
         """The stalls of all phases."""
@@ -399,4 +407,5 @@ def _phase(phase: _Phase, source: Source, key: Key) -> PhasePlan:
         if stall and work:
             raise source.error(at, "a stall is a step of its own")
         steps.append(StepPlan(work, stall, at))
-    return PhasePlan(phase.name, tuple(steps))
+    loops = {memory: _tokens(tokens, source, (*key, "loops", memory)) for memory, tokens in phase.loops.items()}
+    return PhasePlan(phase.name, loops, tuple(steps))
