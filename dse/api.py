@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dse.model.accounting import PRESETS, Accounting
 from dse.model.evaluate import evaluate as _evaluate
 from dse.model.result import Result
 from dse.search.mapper import METRICS, Found
-from dse.search.workload import WorkloadMap, search_bounds, search_fronts
+from dse.search.workload import WorkloadMap, map_fused_workload, search_bounds, search_fronts
 from dse.search.workload import map_workload as search_mappings
 from dse.specs.architecture import Architecture, Hardware
 from dse.specs.library import (
@@ -96,19 +97,21 @@ def map_workload(
     objective: str = "energy",
     mapspace: str | MapspaceSpec | None = None,
     model: str | None = None,
+    fuse: bool | None = None,
     jobs: int = 1,
     progress: Callable[[str, float], None] = lambda name, share: None,
     parameters: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> WorkloadMap:
-    """The mapping of least `objective` (energy, latency, edp or dram) of each Einsum, proven.
+    """The mapping of least `objective` (energy, latency, edp or dram), proven: of each Einsum on its own, or with `fuse`
+    of all together, over every way to fuse successive Einsums (by default where the mapspace demands groups).
 
     Ties are broken by energy, then latency, then capacity used. `mapspace` demands things of the mappings: a shipped
     name, a path, "free" for none; by default the shipped one for the two, if any. Other keywords, and `parameters`, set
     parameters of the architecture and the workload, and ranks, as in `evaluate`; each is one value.
 
-    Returns a WorkloadMap: `.mapping` (give it to `evaluate`), `.result`, `.to_yaml()`, and for each of `.einsums` its
-    nest and proof. Raises SpecError for wrong input, and where no mapping is valid, with the reason.
+    Returns a WorkloadMap: `.mapping` (give it to `evaluate`), `.result`, `.to_yaml()`, for each of `.einsums` its nest
+    and proof, and `.groups` of fused ones; with `fuse` also `.unfused`, the best mapping without. Raises SpecError for wrong input, and where no mapping is valid, with the reason.
 
     >>> found = map_workload("three_level", "matmul", m=256, n=256, k=256)  # doctest: +SKIP
     >>> found.result.energy_pj, found.proven  # doctest: +SKIP
@@ -116,7 +119,10 @@ def map_workload(
     if objective not in OBJECTIVES:
         raise SpecError(f"unknown objective {objective!r}; {allowed(objective, OBJECTIVES)}")
     job = _mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more})
-    return search_mappings(*job, objective, jobs=jobs, progress=progress)
+    if not (bool(job[2].groups) if fuse is None else fuse):
+        return search_mappings(*job, objective, jobs=jobs, progress=progress)
+    apart = search_mappings(*job, objective, jobs=jobs)
+    return replace(map_fused_workload(*job, objective, jobs=jobs, progress=progress), unfused=apart)
 
 
 def map_front(

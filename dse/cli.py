@@ -197,13 +197,17 @@ def map_(
     figure: Annotated[
         Path | None, typer.Option("--figure", metavar="FILE", help="With --bound: draw it, as PNG or PDF.")
     ] = None,
+    fuse: Annotated[
+        bool | None,
+        typer.Option("--fuse/--no-fuse", help="Search all ways to fuse Einsums too; default: as the mapspace demands."),
+    ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Einsums searched side by side.")] = 1,
     form: Format = "table",
 ) -> None:
-    """Find the best mapping of each Einsum, with proof, and print it as a loop nest."""
+    """Find the best mapping of each Einsum, or of all fused, with proof, and print it as a loop nest."""
     _check_format(form)
     from dse.api import map_bound, map_front, map_workload
-    from dse.report.nests import front_rows, level_rows, map_rows, nest_lines, proof_line, totals_line
+    from dse.report.nests import front_rows, level_rows, map_lines, map_rows, proof_line, totals_lines
     from dse.report.progress import share_bar
     from dse.specs.source import SpecError
     from dse.studies.output import whole_file
@@ -219,6 +223,8 @@ def map_(
             raise SpecError(
                 "--front and --bound each print a table of their own; give one of them, without -o and --objective"
             )
+        if fuse:
+            raise SpecError("--front and --bound are of each Einsum on its own; give them without --fuse")
         if bound is not None and mapspace is not None:
             raise SpecError("--bound holds for any mapping; give it without --mapspace")
         metrics = tuple(part.strip() for part in (front or "capacity,dram").split(","))
@@ -240,17 +246,16 @@ def map_(
         scratch = stack.enter_context(whole_file(output)) if output is not None else None
         progress = stack.enter_context(share_bar(f"{workload} on {architecture}"))
         best = map_workload(
-            architecture, workload, objective=objective or "energy", jobs=jobs, progress=progress, **chosen
+            architecture, workload, objective=objective or "energy", fuse=fuse, jobs=jobs, progress=progress, **chosen
         )
         if scratch is not None:
             scratch.write_text(best.to_yaml(), encoding="utf-8")
     if form != "table":
         _print(map_rows(best), form)
     else:
-        for mapped in best.einsums.values():
-            print("\n".join([*nest_lines(mapped), proof_line(mapped.found.proof), ""]))
+        print("\n".join(map_lines(best)))
         _print(level_rows(best.result, list(best.einsums)), form, "Cost by level, in words and actions", digits=7)
-        print("\n".join([totals_line(best), *([str(output)] if output is not None else [])]))
+        print("\n".join([*totals_lines(best), *([str(output)] if output is not None else [])]))
     if not best.proven:
         raise KeyboardInterrupt  # the best known is printed, and written, above
 

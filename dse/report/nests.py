@@ -17,6 +17,24 @@ from dse.search.workload import EinsumMap, WorkloadMap
 INDENT = "  "
 
 
+def map_lines(found: WorkloadMap) -> list[str]:
+    """Every Einsum's nest, group by group, and the proofs."""
+    lines = []
+    for group in found.groups:
+        if len(group.einsums) == 1:
+            (name,) = group.einsums
+            proof = [proof_line(found.einsums[name].found.proof)] if found.proof is None else []
+            lines += [*nest_lines(found.einsums[name]), *proof, ""]
+            continue
+        stays = f"; {', '.join(group.stays)} {'stays' if len(group.stays) == 1 else 'stay'} on chip in between"
+        lines.append(f"{', '.join(group.einsums)} fused{stays}")
+        lines += [f"{INDENT * depth}for {rank} in {factor}" for depth, (rank, factor) in enumerate(group.loops, 1)]
+        for name in group.einsums:
+            lines += [INDENT * (len(group.loops) + 1) + line for line in nest_lines(found.einsums[name])]
+        lines.append("")
+    return [*lines, *([proof_line(found.proof), ""] if found.proof is not None else [])]
+
+
 def nest_lines(each: EinsumMap) -> list[str]:
     """The loop nest, outermost memory first: tiles kept, then the loops that step through them, then the fan-out."""
     problem, space = each.problem, Mapspace(each.problem)
@@ -87,27 +105,42 @@ def level_rows(result: Result, einsums: Sequence[str]) -> list[dict[str, Any]]:
     return rows
 
 
-def totals_line(found: WorkloadMap) -> str:
-    """What the whole mapping costs."""
-    result, clock = found.result, found.result.binding.hardware.clock_hz
+def totals_lines(found: WorkloadMap) -> list[str]:
+    """What the whole mapping costs, and what fusion saves."""
+    lines = [f"{found.objective}: {_totals(found.result)}"]
+    if found.unfused is not None:
+        lines.append(f"unfused: {_totals(found.unfused.result)}")
+        shares = [
+            (getattr(found.result, name), getattr(found.unfused.result, name), what)
+            for name, what in (("energy_pj", "energy"), ("latency_s", "latency"), ("dram_bytes", "DRAM traffic"))
+        ]
+        lines.append(f"fusion saves {', '.join(f'{1 - fused / apart:.1%} of {what}' for fused, apart, what in shares)}")
+    return lines
+
+
+def _totals(result: Result) -> str:
+    clock = result.binding.hardware.clock_hz
     return (
-        f"{found.objective}: {result.energy_pj:.10g} pJ, {result.latency_s:.7g} s ({result.latency_s * clock:,.0f} cycles), "
+        f"{result.energy_pj:.10g} pJ, {result.latency_s:.7g} s ({result.latency_s * clock:,.0f} cycles), "
         f"{result.dram_bytes:,.0f} B of DRAM traffic"
     )
 
 
 def map_rows(found: WorkloadMap) -> list[dict[str, Any]]:
-    """A row per Einsum: what its mapping costs, and the proof in numbers."""
-    rows = []
+    """A row per Einsum: what its mapping costs, and the proof in numbers (of the whole, where Einsums were fused)."""
+    result, rows = found.result, []
+    fused = {name: number for number, group in enumerate(found.groups) for name in group.einsums}
     for name, each in found.einsums.items():
-        proof = each.found.proof
+        proof, costs = each.found.proof, each.best.costs
+        cycles = result.timings[name].cycles / result.binding.hardware.clock_hz
         rows.append(
             {
                 "einsum": name,
+                "group": fused[name],
                 "unit": each.problem.unit,
-                "energy_pj": each.best.costs["energy"],
-                "latency_s": each.best.costs["latency"],
-                "buffer_bytes": each.best.costs["capacity"],
+                "energy_pj": costs.get("energy", sum(entry.energy_pj for entry in result.energy if entry.einsum == name)),
+                "latency_s": costs.get("latency", cycles),
+                "buffer_bytes": costs.get("capacity"),
                 "proven": proof.complete,
                 "mappings": proof.size,
                 "priced": proof.priced,

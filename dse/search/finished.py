@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dse.search.mapspace import Mapspace
 from dse.search.population import Population, rounded
-from dse.search.problem import LevelMapping, Nest, Point
+from dse.search.problem import LevelMapping, Nest, Point, Problem
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ def points_of(
         costs["dram"] = columns["sum", "dram"] * word
     order = np.lexsort([rounded(costs[metric]) for metric in reversed(ranked)])
     return [
-        Point(nest_of(space, stages, row), {metric: float(values[row]) for metric, values in costs.items()})
+        Point(nest_of(space.problem, stages, row), {metric: float(values[row]) for metric, values in costs.items()})
         for row in (order[:1] if only_best else order).tolist()
     ]
 
 
-def nest_of(space: Mapspace, stages: Sequence[Stage], row: int) -> Nest:
+def nest_of(problem: Problem, stages: Sequence[Stage], row: int) -> Nest:
     """The mapping behind a finished row."""
-    problem, levels = space.problem, range(len(space.problem.levels))
+    space, levels = Mapspace(problem), range(len(problem.levels))
     temporal: list[tuple[tuple[str, int], ...]] = [() for _ in levels]
     spatial: list[dict[str, tuple[tuple[str, int], ...]]] = [{} for _ in levels]
     keeps: list[tuple[str, ...]] = [() for _ in levels]

@@ -36,6 +36,8 @@ from dse.specs.architecture import DIRECTIONS
 Stream = tuple[int, int]
 """What a level receives of an operand, as (operand, number). A tile that never overlaps stays in place as long as the
 tiles inside it, so all of an operand's levels are one stream; overlapping tiles have one each, the newest the last."""
+FROM_BUFFER = 1 << 8
+"""Streams into the outermost bounded level and further out are numbered from here on, those into its inside below."""
 SETTLED = -1
 """Instead of a number: nothing further out changes what is received."""
 
@@ -192,7 +194,9 @@ class Growth:
                 continue
             sliding = bool(self.space.soft[operand])
             if sliding or not waits:
-                stream = (operand, 1 + max((n for own, n in waiting_streams(part) if own == operand), default=-1))
+                first = FROM_BUFFER if self.problem.buffer is not None and depth <= self.problem.buffer else 0
+                before = max((n for own, n in waiting_streams(part) if own == operand), default=-1)
+                stream = (operand, max(first, 1 + before))
             columns["open", stream[0], stream[1]] = fills = tile * tiles.repeats
             self.charge(columns, ("pending", stream), depth, writes=fills)
             if spec.is_output:

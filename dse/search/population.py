@@ -97,7 +97,7 @@ class Ranking:
         if self.worth and not isinstance(self.then[0], list):
             first = np.asarray(self.then[0])
             strictly = first[leader] + self.lost(len(self.every), gaps) < first[rows] * (1 - 4 / PRECISION)
-        still, beaten = holds & (plain if self.worth else True), np.zeros(len(rows), dtype=bool)
+        still, beaten = holds & plain, np.zeros(len(rows), dtype=bool)
         for item in self.then:
             if isinstance(item, list):
                 for column in item:

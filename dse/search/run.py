@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from dse.search.bounds import Bounds
 from dse.search.finished import Stage, points_of
-from dse.search.growth import Growth, settle, waiting_streams
+from dse.search.growth import FROM_BUFFER, Growth, Stream, settle, waiting_streams
+from dse.search.mapspace import Order
 from dse.search.population import Array, Column, Population, Ranking, join, undominated
 from dse.search.problem import KeepChoice, Point
 from dse.specs.mapspace import OBJECTIVES
@@ -169,6 +170,8 @@ class Run:
                         parent, grown = population.take(rows[chosen]), extents[chosen]
                         tiles = self.growth.tiles(depth, grown, keep)
                         for place, order in enumerate(self.space.orders(depth, kind, waiting)):
+                            if depth == 0 and self.problem.shared and self.held_between(order, waiting):
+                                continue
                             part = self.growth.loop(parent, grown, order, waiting)
                             self.growth.close(depth, part, tiles, keep.ending)
                             if self.rest is not None and depth == self.problem.buffer:
@@ -181,6 +184,11 @@ class Run:
                                     settle(part, stream)
                             part.choice = np.full(len(part), self.space.encode(number, order))
                             yield from self.counted(self.growth.parts(part), depth, spatial=False)
+
+    def held_between(self, order: Order, waiting: Sequence[Stream]) -> bool:
+        """Whether shared loops would leave a tile in place inside the buffer, where other Einsums run in between."""
+        inner = {operand for operand, number in waiting if number < FROM_BUFFER}
+        return bool(order) and any(order[0] not in self.space.hard[operand] for operand in inner)
 
     def grown(
         self, depth: int, population: Population, number: int, keep: KeepChoice

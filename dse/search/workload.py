@@ -18,6 +18,8 @@ from dse.model.nest import product
 from dse.model.result import Result
 from dse.search.build import NO_RANK, build_problem, units_for
 from dse.search.explain import explain_none
+from dse.search.fused import Group, map_fused
+from dse.search.fusion import Fusion
 from dse.search.mapper import Found, Proof, map_einsum
 from dse.search.problem import Constraints, Nest, Point, Problem
 from dse.search.renaming import renamed, shape_of
@@ -45,9 +47,10 @@ class EinsumMap:
 
 @dataclass(frozen=True)
 class WorkloadMap:
-    """The best mapping of a workload, Einsum by Einsum, one after another.
+    """The best mapping of a workload: Einsum by Einsum one after another, or fused in groups.
 
-    `mapping` is a mapping like any other; `result` its price; `data` what a mapping file of it says.
+    `mapping` is a mapping like any other; `result` its price; `data` what a mapping file of it says. Where fusion was
+    searched, `proof` is of the whole and `unfused` the best mapping of each Einsum on its own.
     """
 
     objective: str
@@ -55,11 +58,19 @@ class WorkloadMap:
     mapping: MappingSpec
     data: Mapping[str, Any]
     result: Result
+    groups: tuple[Group, ...]
+    proof: Proof | None = None
+    unfused: WorkloadMap | None = None
 
     @property
     def proven(self) -> bool:
         """Whether the search of every Einsum ended."""
         return all(each.found.proof.complete for each in self.einsums.values())
+
+    @property
+    def fused(self) -> bool:
+        """Whether Einsums share loops or what stays in the buffer."""
+        return any(len(group.einsums) > 1 for group in self.groups)
 
     def to_yaml(self) -> str:
         """The mapping as a file."""
@@ -105,12 +116,70 @@ def assemble(
             raise _none_valid(hardware, spec, einsum.name, [each.problem for each in own])
         ranked = OBJECTIVES[objective]
         einsums[einsum.name] = min(valid, key=lambda each: [each.best.costs[metric] for metric in ranked])
+    groups = tuple(Group((name,), (), ()) for name in einsums)
+    return _priced(workload, hardware, given, objective, einsums, groups)
+
+
+def _priced(
+    workload: Workload,
+    hardware: Hardware,
+    given: Mapping[str, Quantity],
+    objective: str,
+    einsums: Mapping[str, EinsumMap],
+    groups: tuple[Group, ...],
+) -> WorkloadMap:
+    """Einsums with their nests as one mapping, priced."""
     parts = {part for split in workload.cascade.partition.values() for part in split[1:]}
     sizes = {name: int(given[name].value) for name in sorted(parts & set(given))}
-    data = mapping_data(workload, hardware, objective, einsums, sizes)
+    data = mapping_data(workload, hardware, objective, einsums, groups, sizes)
     mapping = mapping_from(data, f"the mapping found for {workload.name} on {hardware.architecture.name}")
     binding = bind(workload, hardware, mapping.plan(), given)
-    return WorkloadMap(objective, einsums, mapping, data, price(binding, CORRECTED))
+    return WorkloadMap(objective, einsums, mapping, data, price(binding, CORRECTED), groups)
+
+
+def map_fused_workload(
+    workload: Workload,
+    hardware: Hardware,
+    spec: MapspaceSpec,
+    given: Mapping[str, Quantity],
+    objective: str,
+    *,
+    jobs: int = 1,
+    progress: Callable[[str, float], None] = lambda name, share: None,
+) -> WorkloadMap:
+    """Map a cascade over all ways to fuse it, or with the groups that are demanded. Raises SpecError where there is no
+    valid mapping."""
+    problems = problems_of(workload, hardware, spec, given)
+    by_einsum = [[each for each in problems if each.einsum == einsum.name] for einsum in workload.cascade.computed]
+    sizes = {rank: size for each in problems for rank, size in zip(each.ranks, each.sizes, strict=True)}
+    fusion = Fusion(workload.cascade, sizes)
+    demanded = _demanded_groups(spec, fusion)
+    found = map_fused(by_einsum, fusion, objective, demanded=demanded, jobs=jobs, progress=progress)
+    if found is None:
+        for einsum, own in zip(workload.cascade.computed, by_einsum, strict=True):
+            if not any(map_einsum(problem).points for problem in own):
+                raise _none_valid(hardware, spec, einsum.name, own)
+        raise spec.source.error(("fuse",), f"{workload.name} has no valid mapping in these groups")
+    einsums = {
+        each.problem.einsum: EinsumMap(each.problem, Found([Point(each.nest, {})], found.proof)) for each in found.placed
+    }
+    return replace(_priced(workload, hardware, given, objective, einsums, found.groups), proof=found.proof)
+
+
+def _demanded_groups(spec: MapspaceSpec, fusion: Fusion) -> list[tuple[int, int]] | None:
+    """The groups that are demanded, each as its first Einsum and the end, and every other Einsum alone. Raises SpecError."""
+    if not spec.groups:
+        return None
+    taken: dict[int, int] = {}
+    found = []
+    for number, names in enumerate(spec.groups):
+        places = [fusion.makers[name] for name in names]
+        if places != list(range(places[0], places[0] + len(places))) or any(place in taken for place in places):
+            order = ", ".join(einsum.name for einsum in fusion.einsums)
+            raise spec.source.error(("fuse", number), f"fuse: successive Einsums, each in one group at most, of {order}")
+        taken.update(dict.fromkeys(places, number))
+        found.append((places[0], places[-1] + 1))
+    return found + [(place, place + 1) for place in range(len(fusion.einsums)) if place not in taken]
 
 
 def search_fronts(
@@ -251,9 +320,15 @@ def search_all(
 
 
 def mapping_data(
-    workload: Workload, hardware: Hardware, objective: str, einsums: Mapping[str, EinsumMap], parts: Mapping[str, int]
+    workload: Workload,
+    hardware: Hardware,
+    objective: str,
+    einsums: Mapping[str, EinsumMap],
+    groups: Sequence[Group],
+    parts: Mapping[str, int],
 ) -> dict[str, Any]:
-    """What a mapping file of some Einsums' best nests says; `parts` are the sizes of parts of partitioned ranks."""
+    """What a mapping file of some Einsums' best nests says, a phase for each group; `parts` are the sizes of parts of
+    partitioned ranks."""
     sizes = {
         rank: size
         for each in einsums.values()
@@ -261,15 +336,26 @@ def mapping_data(
         if rank != NO_RANK
     }
     proven = all(each.found.proof.complete for each in einsums.values())
+    fused = any(len(group.einsums) > 1 for group in groups)
+    what = "The fused mapping" if fused else "Each Einsum's mapping"
     shapes = ", ".join(f"{rank.upper()} = {size}" for rank, size in sizes.items())
     return {
         "name": f"{hardware.architecture.name}_{workload.name}_{objective}",
-        "about": f"Each Einsum's mapping of least {objective}, {'proven' if proven else 'not proven'}, for {shapes}.",
+        "about": f"{what} of least {objective}, {'proven' if proven else 'not proven'}, for {shapes}.",
         "architecture": hardware.architecture.name,
         "workload": workload.name,
         **({"parameters": dict(parts)} if parts else {}),
         "einsums": {name: _plan_of(each.problem.unit, each.best.nest) for name, each in einsums.items()},
-        "phases": [{"name": name, "steps": [{each.problem.unit: [name]}]} for name, each in einsums.items()],
+        "phases": [_phase_of(group, einsums) for group in groups],
+    }
+
+
+def _phase_of(group: Group, einsums: Mapping[str, EinsumMap]) -> dict[str, Any]:
+    outermost = einsums[group.einsums[0]].problem.memories[0]
+    return {
+        "name": " ".join(group.einsums),
+        **({"loops": {outermost: [f"{rank}:{factor}" for rank, factor in group.loops]}} if group.loops else {}),
+        "steps": [{einsums[name].problem.unit: [name]} for name in group.einsums],
     }
 
 

@@ -52,6 +52,7 @@ class _File(_Demands):
     about: str = ""
     architecture: str | None = None
     workload: str | None = None
+    fuse: list[list[str]] = []
     einsums: dict[str, _Demands] = {}
 
 
@@ -79,7 +80,7 @@ class Demands:
 
 @dataclass(frozen=True)
 class MapspaceSpec:
-    """A file of demands: those on every Einsum, and on some by name."""
+    """A file of demands: those on every Einsum, and on some by name; `groups` are those to be fused, if any."""
 
     name: str
     about: str
@@ -88,6 +89,7 @@ class MapspaceSpec:
     common: Demands
     einsums: Mapping[str, Demands]
     source: Source
+    groups: tuple[tuple[str, ...], ...] = ()
 
     def demands(self, einsum: str) -> list[Demands]:
         """What holds for an Einsum, its own demands last."""
@@ -104,7 +106,8 @@ def load_mapspace_file(path: Path) -> MapspaceSpec:
     file = validate(_File, data, source)
     einsums = {name: _demands(written, source, ("einsums", name)) for name, written in file.einsums.items()}
     common = _demands(file, source, ())
-    return MapspaceSpec(file.name, file.about, file.architecture, file.workload, common, einsums, source)
+    groups = tuple(tuple(group) for group in file.fuse)
+    return MapspaceSpec(file.name, file.about, file.architecture, file.workload, common, einsums, source, groups)
 
 
 def _demands(written: _Demands, source: Source, key: Key) -> Demands:
@@ -170,6 +173,11 @@ def check_mapspace(spec: MapspaceSpec, workload: Workload, architecture: Archite
     einsums = {einsum.name: einsum for einsum in workload.cascade.computed}
     for name in spec.einsums:
         spec.source.check_known(name, einsums, ("einsums", name), "Einsum", f"of {workload.name}")
+    for number, group in enumerate(spec.groups):
+        if not group:
+            raise spec.source.error(("fuse", number), "fuse: a group names one Einsum or more")
+        for place, name in enumerate(group):
+            spec.source.check_known(name, einsums, ("fuse", number, place), "Einsum", f"of {workload.name}")
     for demands, own in [
         (spec.common, einsums),
         *((each, {name: einsums[name]}) for name, each in spec.einsums.items()),

@@ -51,7 +51,7 @@ def priced_per_second(problem: Problem) -> float:
     def price() -> None:
         tiles = growth.tiles(1, grown, keep)
         for order in orders:
-            growth.close(1, growth.loop(parent, grown, order, waiting), tiles)
+            growth.close(1, growth.loop(parent, grown, order, waiting), tiles, keep.ending)
 
     return len(whole) * len(orders) / median_seconds(price)
 

@@ -54,7 +54,8 @@ def all_costs(problem: Problem) -> dict[str, np.ndarray]:
     if not len(factors):
         return {name: np.ones(0) for name in found}
     orders = [_orders(problem, depth) for depth in range(len(levels))]
-    for keeps in itertools.product(*(problem.keep_choices[depth] for depth in range(len(levels)))):
+    for choices in itertools.product(*(problem.keep_choices[depth] for depth in range(len(levels)))):
+        keeps = [choice.names for choice in choices]
         for order in itertools.product(*orders):
             nest, slot = [], len(levels)
             for depth, level in enumerate(levels):

@@ -1,0 +1,315 @@
+"""Mappings of single Einsums -> the best mapping of a cascade: groups of fused Einsums, one Einsum after the other.
+
+A group is open while Einsums join it. What matters of an open one is its shared loops, what waits in the buffer for
+whom, and its costs so far; of two that agree in the first two, the one that costs no more in any way is as good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dse.search.fusion import Fusion
+from dse.search.population import Array, Ranking, undominated
+from dse.search.problem import HERE, LEFT
+from dse.specs.mapspace import OBJECTIVES
+
+Loops = tuple[tuple[str, int], ...]
+"""Shared loops, outermost first: (rank variable, factor)."""
+
+MARGIN = 1 + 1e-9
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Mappings of one Einsum that agree in shared loops and in what stays in the buffer.
+
+    `waits` gives what each tensor that stays takes there, in elements; `seconds` has a column for the compute time and
+    for each bandwidth; `place` tells where each row came from.
+    """
+
+    loops: Loops
+    stays: tuple[tuple[str, str], ...]
+    waits: Mapping[str, float]
+    energy: Array
+    dram: Array
+    seconds: Array
+    held: Array
+    place: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Open:
+    """What tells states apart: where the group in progress began (None between groups), its loops, and what waits."""
+
+    start: int | None
+    loops: Loops
+    waiting: tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Costs:
+    """States that agree: costs of all so far, `seconds` of the group in progress and `latency` of those before it,
+    elements `held` by the group and at most by any before; `trail` is a place in the log."""
+
+    energy: Array
+    dram: Array
+    latency: Array
+    seconds: Array
+    held: Array
+    most: Array
+    trail: NDArray[np.int64]
+
+    def take(self, rows: Array) -> Costs:
+        """Some of the rows."""
+        return Costs(*(getattr(self, name)[rows] for name in _FIELDS))
+
+
+_FIELDS = ("energy", "dram", "latency", "seconds", "held", "most", "trail")
+
+
+def together(parts: Sequence[Costs]) -> Costs:
+    """Rows of several, in order."""
+    return Costs(*(np.concatenate([getattr(part, name) for part in parts]) for name in _FIELDS))
+
+
+@dataclass(frozen=True)
+class Step:
+    """What joined: an Einsum's row, and whether it began a group under some loops."""
+
+    row: int
+    begins: bool
+    loops: Loops
+
+
+@dataclass
+class Join:
+    """All ways to put Einsums together, `rows` of each, within a buffer's `capacity` (in elements).
+
+    `least` gives for each Einsum what it comes to at least, as (energy, dram, seconds); states that cannot come to the
+    `limit` by metric are dropped.
+    """
+
+    fusion: Fusion
+    rows: Sequence[Sequence[Rows]]
+    capacity: float
+    objective: str
+    limit: Mapping[str, float]
+    least: Sequence[tuple[float, float, Array]]
+    demanded: Sequence[tuple[int, int]] | None = None
+    priced: int = 0
+    log: list[tuple[int, int, bool, Loops]] = field(default_factory=list)
+
+    def best(self) -> tuple[dict[str, float], list[Step]] | None:
+        """The best way and its costs (capacity in elements), Einsum by Einsum, or None."""
+        count = len(self.rows[0][0].seconds[0]) if self.rows[0] else 1
+        zero = np.zeros(1)
+        closed: Costs | None = Costs(
+            zero, zero, zero, np.zeros((1, count)), zero, zero, np.full(1, -1, dtype=np.int64)
+        )
+        opened: dict[Open, Costs] = {}
+        for place in range(len(self.rows)):
+            grown: dict[Open, list[Costs]] = {}
+            if closed is not None:
+                opened[Open(None, (), ())] = closed
+            for state, costs in opened.items():
+                for after, rows in self.following(state, place):
+                    joined = self.joined(costs, rows, state, after, place)
+                    if joined is not None:
+                        grown.setdefault(after, []).append(joined)
+            opened = {state: self.logged(state, parts, place) for state, parts in grown.items()}
+            closing = [self.closed(costs) for state, costs in opened.items() if self.may_close(state, place + 1)]
+            closed = self.kept(together(closing), closed=True) if closing else None
+            opened = {state: costs for state, costs in opened.items() if self.may_go_on(state, place + 1)}
+        if closed is None or not len(closed.energy):
+            return None
+        costs_of = self.metrics(closed, len(self.rows))
+        order = np.lexsort([costs_of[metric] for metric in reversed(OBJECTIVES[self.objective])])
+        found = {metric: float(values[order[0]]) for metric, values in costs_of.items()}
+        return found, self.steps(int(closed.trail[order[0]]))
+
+    def following(self, state: Open, place: int) -> Iterator[tuple[Open, Rows]]:
+        """Rows of an Einsum that may come next, and the state that they lead to."""
+        for rows in self.rows[place]:
+            start = place if state.start is None else state.start
+            loops = self.shared_loops(state, rows.loops, place)
+            if loops is None or not all(self.fusion.may_share(start, place + 1, name) for name, _ in loops):
+                continue
+            waiting = self.waiting(state, rows, place, start)
+            if waiting is not None:
+                yield Open(start, loops, waiting), rows
+
+    def shared_loops(self, state: Open, own: Loops, place: int) -> Loops | None:
+        """The loops of a group that an Einsum with loops of its own joins; None where it cannot.
+
+        An Einsum shares the outermost loops, up to the first over a rank that it lacks: it runs before or after those
+        further in.
+        """
+        if state.start is None:
+            return own
+        variables = self.fusion.einsums[place].variables
+        mine = tuple(loop for loop in state.loops if loop[0] in variables)
+        if mine == own:
+            return state.loops if state.loops[: len(own)] == own else None
+        if own[: len(state.loops)] != state.loops:
+            return None
+        before = {name for each in self.fusion.einsums[state.start : place] for name in each.variables}
+        return own if not any(name in before for name, _ in own[len(state.loops) :]) else None
+
+    def waiting(self, state: Open, rows: Rows, place: int, start: int) -> tuple[tuple[str, str], ...] | None:
+        """What waits in the buffer once an Einsum has joined; None where it asks for what is not there."""
+        there, finds = dict(state.waiting), state.start is None
+        stays, einsum = dict(rows.stays), self.fusion.einsums[place]
+        for name in dict.fromkeys(access.tensor for access in (*einsum.inputs, einsum.output)):
+            how, makes, reads = stays.get(name), einsum.name == name, einsum.reads(name)
+            later = self.fusion.makers.get(name, -1) > place
+            if name in there:
+                if makes and how is None or (not makes and how != HERE):
+                    return None
+                finds = True
+                there[name] = LEFT if how == LEFT else there[name]
+            elif how == HERE:
+                carried = reads and not makes and later
+                missed = makes and any(start <= reader < place for reader in self.fusion.readers.get(name, ()))
+                if missed or not (makes or carried):
+                    return None
+                there[name] = HERE
+            elif how == LEFT:
+                if later and not makes:
+                    return None
+                there[name] = LEFT
+        if not finds:
+            return None
+        going_on = {name: how for name, how in there.items() if self.fusion.users(name)[-1] > place}
+        return tuple(sorted(going_on.items()))
+
+    def joined(self, costs: Costs, rows: Rows, state: Open, after: Open, place: int) -> Costs | None:
+        """Every state with every row."""
+        there = dict(state.waiting)
+        fresh = sum(size for name, size in rows.waits.items() if name not in there)
+        one, other = np.repeat(np.arange(len(costs.energy)), len(rows.energy)), np.tile(
+            np.arange(len(rows.energy)), len(costs.energy)
+        )
+        held = costs.held[one] + rows.held[other] + fresh
+        fits = held <= self.capacity
+        one, other, held = one[fits], other[fits], held[fits]
+        self.priced += len(one)
+        joined = Costs(
+            costs.energy[one] + rows.energy[other],
+            costs.dram[one] + rows.dram[other],
+            costs.latency[one],
+            costs.seconds[one] + rows.seconds[other],
+            held,
+            costs.most[one],
+            np.stack([costs.trail[one], rows.place[other]], axis=1),
+        )
+        within = self.promising(joined, place + 1)
+        return joined.take(within) if within.any() else None
+
+    def logged(self, state: Open, parts: Sequence[Costs], place: int) -> Costs:
+        """The undominated of some states, each with a place in the log."""
+        costs = self.kept(together(parts), closed=False)
+        begins = state.start == place
+        start = len(self.log)
+        self.log += [(before, row, begins, state.loops) for before, row in costs.trail.tolist()]
+        costs.trail = np.arange(start, len(self.log))
+        return costs
+
+    def closed(self, costs: Costs) -> Costs:
+        """States once their group has ended."""
+        zero = np.zeros_like(costs.energy)
+        return Costs(
+            costs.energy,
+            costs.dram,
+            costs.latency + costs.seconds.max(axis=1),
+            np.zeros_like(costs.seconds),
+            zero,
+            np.maximum(costs.most, costs.held),
+            costs.trail,
+        )
+
+    def may_close(self, state: Open, end: int) -> bool:
+        """Whether a group may end before an Einsum: nothing that is in the buffer alone is touched again, no iteration is
+        torn apart, and a single Einsum has no loops to share."""
+        start = state.start if state.start is not None else end
+        if (end - start == 1 and state.loops) or any(how == HERE for _, how in state.waiting):
+            return False
+        if self.demanded is not None and (start, end) not in self.demanded:
+            return False
+        for reader, maker in self.fusion.waiting:
+            inside = (start <= reader < end, start <= maker < end)
+            if any(inside) and not (all(inside) and self.steps_alone(state, reader)):
+                return False
+        return True
+
+    def steps_alone(self, state: Open, place: int) -> bool:
+        """Whether a group goes through the iterations of an Einsum one at a time."""
+        factors = dict(state.loops)
+        sizes, iterative = self.fusion.sizes, self.fusion.cascade.iterative
+        return all(
+            factors.get(name, 1) == sizes[name]
+            for name in self.fusion.einsums[place].variables
+            if name in iterative
+        )
+
+    def may_go_on(self, state: Open, end: int) -> bool:
+        """Whether more Einsums may join a group."""
+        return bool(state.waiting) and end < len(self.rows)
+
+    def kept(self, costs: Costs, *, closed: bool) -> Costs:
+        """Without dominated states."""
+        zero = np.zeros(len(costs.energy))
+        times = [costs.latency, *(costs.latency + column for column in costs.seconds.T)]
+        every: list[Array] = [] if closed else [costs.held]
+        then: list[Any]
+        if closed:
+            values = self.metrics(costs, len(self.rows))
+            if self.objective == "edp":
+                every, then = [costs.latency, costs.energy], [costs.most]
+            else:
+                then = [values[metric] for metric in OBJECTIVES[self.objective]]
+        elif self.objective in ("latency", "edp"):
+            every, then = [*every, *times], [costs.energy, costs.most]
+        else:
+            first = [costs.dram] if self.objective == "dram" else []
+            then = [*first, costs.energy, times, costs.most]
+        trail = costs.trail if costs.trail.ndim == 2 else costs.trail[:, None]
+        keep = undominated([zero], Ranking(every, [], then), tuple(trail.T))
+        return costs.take(keep)
+
+    def metrics(self, costs: Costs, end: int) -> dict[str, Array]:
+        """What states come to at least, by metric, if each Einsum from `end` on costs the least it can."""
+        rest = self.least[end:]
+        seconds = costs.seconds + sum((times for _, _, times in rest), np.zeros(costs.seconds.shape[1]))
+        found = {
+            "energy": costs.energy + sum(energy for energy, _, _ in rest),
+            "dram": costs.dram + sum(dram for _, dram, _ in rest),
+            "latency": costs.latency + seconds.max(axis=1),
+            "capacity": np.maximum(costs.most, costs.held),
+        }
+        found["edp"] = found["energy"] * found["latency"]
+        return found
+
+    def promising(self, costs: Costs, end: int) -> NDArray[np.bool_]:
+        """States that the limit does not rule out."""
+        found = self.metrics(costs, end)
+        within = np.ones(len(costs.energy), dtype=bool)
+        for metric, most in self.limit.items():
+            within &= found[metric] <= most * MARGIN
+        return within
+
+    def steps(self, trail: int) -> list[Step]:
+        """The rows behind a place in the log; the loops are those that the group ends up with."""
+        found: list[Step] = []
+        loops: Loops | None = None
+        while trail >= 0:
+            trail, row, begins, own = self.log[trail]
+            loops = own if loops is None else loops
+            found.append(Step(row, begins, loops))
+            if begins:
+                loops = None
+        return found[::-1]
