@@ -111,7 +111,8 @@ def map_workload(
     parameters of the architecture and the workload, and ranks, as in `evaluate`; each is one value.
 
     Returns a WorkloadMap: `.mapping` (give it to `evaluate`), `.result`, `.to_yaml()`, for each of `.einsums` its nest
-    and proof, and `.groups` of fused ones; with `fuse` also `.unfused`, the best mapping without. Raises SpecError for wrong input, and where no mapping is valid, with the reason.
+    and proof, and `.groups` of fused ones; with `fuse` also `.unfused`, the best mapping without. Raises SpecError for
+    wrong input, and where no mapping is valid, with the reason.
 
     >>> found = map_workload("three_level", "matmul", m=256, n=256, k=256)  # doctest: +SKIP
     >>> found.result.energy_pj, found.proven  # doctest: +SKIP

@@ -138,7 +138,9 @@ def map_rows(found: WorkloadMap) -> list[dict[str, Any]]:
                 "einsum": name,
                 "group": fused[name],
                 "unit": each.problem.unit,
-                "energy_pj": costs.get("energy", sum(entry.energy_pj for entry in result.energy if entry.einsum == name)),
+                "energy_pj": costs.get(
+                    "energy", sum(entry.energy_pj for entry in result.energy if entry.einsum == name)
+                ),
                 "latency_s": costs.get("latency", cycles),
                 "buffer_bytes": costs.get("capacity"),
                 "proven": proof.complete,

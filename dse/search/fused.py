@@ -26,7 +26,7 @@ from dse.search.mapper import Proof, map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.population import Column, Population
 from dse.search.problem import HERE, LevelMapping, Nest, Problem
-from dse.search.run import CHUNK_ROWS, MOST_ORDERS, Beam, Run
+from dse.search.run import CHUNK_ROWS, Beam, Run
 from dse.specs.mapspace import OBJECTIVES
 
 Key = tuple[str, str]
@@ -264,9 +264,7 @@ def _candidates(
     return Candidates(problem, tuple(rows), tuple(run.stages), run.priced, dict(run.cut))
 
 
-def _rows(
-    problem: Problem, run: Run, population: Population, keys: Sequence[Key], fusion: Fusion
-) -> list[Rows]:
+def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key], fusion: Fusion) -> list[Rows]:
     """The finished mappings of one kind, by shared loops and what stays."""
     columns, count = population.columns, len(population)
     seconds = np.zeros((count, len(keys)))
@@ -288,7 +286,16 @@ def _rows(
         alone = np.where([name in fusion.cascade.iterative for name in problem.ranks], 1, extents)[None, :]
         waits = {name: float(run.space.held((name,), alone)[0]) for name, _ in stays}
         found.append(
-            Rows(loops, stays, waits, columns["sum", "energy"][own], dram[own], seconds[own], columns["held",][own], place)
+            Rows(
+                loops,
+                stays,
+                waits,
+                columns["sum", "energy"][own],
+                dram[own],
+                seconds[own],
+                columns["held",][own],
+                place,
+            )
         )
     return found
 

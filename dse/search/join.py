@@ -108,9 +108,7 @@ class Join:
         """The best way and its costs (capacity in elements), Einsum by Einsum, or None."""
         count = len(self.rows[0][0].seconds[0]) if self.rows[0] else 1
         zero = np.zeros(1)
-        closed: Costs | None = Costs(
-            zero, zero, zero, np.zeros((1, count)), zero, zero, np.full(1, -1, dtype=np.int64)
-        )
+        closed: Costs | None = Costs(zero, zero, zero, np.zeros((1, count)), zero, zero, np.full(1, -1, dtype=np.int64))
         opened: dict[Open, Costs] = {}
         for place in range(len(self.rows)):
             grown: dict[Open, list[Costs]] = {}
@@ -168,7 +166,7 @@ class Join:
             how, makes, reads = stays.get(name), einsum.name == name, einsum.reads(name)
             later = self.fusion.makers.get(name, -1) > place
             if name in there:
-                if makes and how is None or (not makes and how != HERE):
+                if (makes and how is None) or (not makes and how != HERE):
                     return None
                 finds = True
                 there[name] = LEFT if how == LEFT else there[name]
@@ -191,8 +189,9 @@ class Join:
         """Every state with every row."""
         there = dict(state.waiting)
         fresh = sum(size for name, size in rows.waits.items() if name not in there)
-        one, other = np.repeat(np.arange(len(costs.energy)), len(rows.energy)), np.tile(
-            np.arange(len(rows.energy)), len(costs.energy)
+        one, other = (
+            np.repeat(np.arange(len(costs.energy)), len(rows.energy)),
+            np.tile(np.arange(len(rows.energy)), len(costs.energy)),
         )
         held = costs.held[one] + rows.held[other] + fresh
         fits = held <= self.capacity
@@ -251,9 +250,7 @@ class Join:
         factors = dict(state.loops)
         sizes, iterative = self.fusion.sizes, self.fusion.cascade.iterative
         return all(
-            factors.get(name, 1) == sizes[name]
-            for name in self.fusion.einsums[place].variables
-            if name in iterative
+            factors.get(name, 1) == sizes[name] for name in self.fusion.einsums[place].variables if name in iterative
         )
 
     def may_go_on(self, state: Open, end: int) -> bool:

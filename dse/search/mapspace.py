@@ -93,7 +93,10 @@ class Mapspace:
         name, own, allows = self.problem.ranks[rank], self.divisors[rank], self.problem.constraints.allows
         return np.array(
             [
-                any(end % one == 0 and end // one <= most and allows(slot, name, end // one) for end in own[ends].tolist())
+                any(
+                    end % one == 0 and end // one <= most and allows(slot, name, end // one)
+                    for end in own[ends].tolist()
+                )
                 for one in own.tolist()
             ]
         )

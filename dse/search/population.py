@@ -81,7 +81,10 @@ class Ranking:
         return Ranking(
             [change(column) for column in self.every],
             [change(column) for column in self.open],
-            [[change(column) for column in item] if isinstance(item, list) else change(np.asarray(item)) for item in self.then],
+            [
+                [change(column) for column in item] if isinstance(item, list) else change(np.asarray(item))
+                for item in self.then
+            ],
             self.worth,
         )
 

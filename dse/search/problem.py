@@ -108,7 +108,12 @@ class Problem:
                 if depth == self.buffer and name not in never:
                     options += self.stays.get(name, ())
                 choices = [{**chosen, name: how} for chosen in choices for how in options]
-            found.append([KeepChoice(chosen, frozenset(n for n in self.names if self.homes.get(n, 0) == depth)) for chosen in choices])
+            found.append(
+                [
+                    KeepChoice(chosen, frozenset(n for n in self.names if self.homes.get(n, 0) == depth))
+                    for chosen in choices
+                ]
+            )
         return found
 
 

@@ -248,8 +248,7 @@ class Run:
                     rows, extents, codes, kinds = rows[fits], extents[fits], codes[fits], kinds[fits]
             if bounds and len(rows):
                 least = {
-                    bound.metric: outside[bound.metric][codes]
-                    + bound.growing(population, rows, extents, depth, number)
+                    bound.metric: outside[bound.metric][codes] + bound.growing(population, rows, extents, depth, number)
                     for bound in bounds
                 }
                 hopeful = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
@@ -374,7 +373,7 @@ class Run:
         first, second = OBJECTIVES[self.objective][:2]
         if self.rest is not None:
             within = [least(metric) <= most * MARGIN for metric, most in self.limit.items()]
-            return np.logical_and.reduce(within)
+            return np.asarray(np.logical_and.reduce(within), dtype=bool)
         values, known = least(first), self.limit[first]
         keep: NDArray[np.bool_] = values <= known * MARGIN
         level = keep if self.floors.get(first, 0.0) >= known / MARGIN else keep & (values >= known / MARGIN)

@@ -161,7 +161,8 @@ def map_fused_workload(
                 raise _none_valid(hardware, spec, einsum.name, own)
         raise spec.source.error(("fuse",), f"{workload.name} has no valid mapping in these groups")
     einsums = {
-        each.problem.einsum: EinsumMap(each.problem, Found([Point(each.nest, {})], found.proof)) for each in found.placed
+        each.problem.einsum: EinsumMap(each.problem, Found([Point(each.nest, {})], found.proof))
+        for each in found.placed
     }
     return replace(_priced(workload, hardware, given, objective, einsums, found.groups), proof=found.proof)
 
@@ -176,7 +177,9 @@ def _demanded_groups(spec: MapspaceSpec, fusion: Fusion) -> list[tuple[int, int]
         places = [fusion.makers[name] for name in names]
         if places != list(range(places[0], places[0] + len(places))) or any(place in taken for place in places):
             order = ", ".join(einsum.name for einsum in fusion.einsums)
-            raise spec.source.error(("fuse", number), f"fuse: successive Einsums, each in one group at most, of {order}")
+            raise spec.source.error(
+                ("fuse", number), f"fuse: successive Einsums, each in one group at most, of {order}"
+            )
         taken.update(dict.fromkeys(places, number))
         found.append((places[0], places[-1] + 1))
     return found + [(place, place + 1) for place in range(len(fusion.einsums)) if place not in taken]
