@@ -122,8 +122,8 @@ def map_workload(
     job = _mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more})
     if not (bool(job[2].groups) if fuse is None else fuse):
         return search_mappings(*job, objective, jobs=jobs, progress=progress)
-    apart = search_mappings(*job, objective, jobs=jobs)
-    return replace(map_fused_workload(*job, objective, jobs=jobs, progress=progress), unfused=apart)
+    fused = map_fused_workload(*job, objective, jobs=jobs, progress=progress)
+    return replace(fused, unfused=search_mappings(*job, objective, jobs=jobs))
 
 
 def map_front(

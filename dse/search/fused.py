@@ -8,6 +8,7 @@ others. `dse.search.join` puts them together.
 from __future__ import annotations
 
 import math
+import signal
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -114,7 +115,9 @@ class _Pool:
     """Runs functions on arguments, in order, here or in processes."""
 
     def __init__(self, jobs: int) -> None:
-        self.pool = ProcessPoolExecutor(jobs) if jobs > 1 else None
+        # Ctrl-C ends a worker without a word of its own
+        stops = (signal.SIGINT, signal.SIG_DFL)
+        self.pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=stops) if jobs > 1 else None
 
     def __enter__(self) -> _Pool:
         return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -132,31 +133,47 @@ class Join:
 
     def following(self, state: Open, place: int) -> Iterator[tuple[Open, Rows]]:
         """Rows of an Einsum that may come next, and the state that they lead to."""
-        for rows in self.rows[place]:
-            start = place if state.start is None else state.start
-            loops = self.shared_loops(state, rows.loops, place)
-            if loops is None or not all(self.fusion.may_share(start, place + 1, name) for name, _ in loops):
+        start = place if state.start is None else state.start
+        for own, loops in self.shared_loops(state, place):
+            if not all(self.fusion.may_share(start, place + 1, name) for name, _ in loops):
                 continue
-            waiting = self.waiting(state, rows, place, start)
-            if waiting is not None:
-                yield Open(start, loops, waiting), rows
+            for rows in self.by_loops[place].get(own, ()):
+                waiting = self.waiting(state, rows, place, start)
+                if waiting is not None:
+                    yield Open(start, loops, waiting), rows
 
-    def shared_loops(self, state: Open, own: Loops, place: int) -> Loops | None:
-        """The loops of a group that an Einsum with loops of its own joins; None where it cannot.
+    @cached_property
+    def by_loops(self) -> list[dict[Loops, list[Rows]]]:
+        """Rows of each Einsum by its shared loops."""
+        found: list[dict[Loops, list[Rows]]] = []
+        for every in self.rows:
+            own: dict[Loops, list[Rows]] = {}
+            for rows in every:
+                own.setdefault(rows.loops, []).append(rows)
+            found.append(own)
+        return found
+
+    def shared_loops(self, state: Open, place: int) -> Iterator[tuple[Loops, Loops]]:
+        """Loops with which an Einsum may join a group, and those that the group then has.
 
         An Einsum shares the outermost loops, up to the first over a rank that it lacks: it runs before or after those
         further in.
         """
         if state.start is None:
-            return own
+            yield from ((own, own) for own in self.by_loops[place])
+            return
         variables = self.fusion.einsums[place].variables
-        mine = tuple(loop for loop in state.loops if loop[0] in variables)
-        if mine == own:
-            return state.loops if state.loops[: len(own)] == own else None
-        if own[: len(state.loops)] != state.loops:
-            return None
-        before = {name for each in self.fusion.einsums[state.start : place] for name in each.variables}
-        return own if not any(name in before for name, _ in own[len(state.loops) :]) else None
+        own = tuple(loop for loop in state.loops if loop[0] in variables)
+        if own != state.loops[: len(own)]:
+            return
+        yield own, state.loops
+        if own == state.loops:
+            before = {name for each in self.fusion.einsums[state.start : place] for name in each.variables}
+            if not set(variables) <= before:
+                for more in self.by_loops[place]:
+                    added = more[len(own) :]
+                    if added and more[: len(own)] == own and not any(name in before for name, _ in added):
+                        yield more, more
 
     def waiting(self, state: Open, rows: Rows, place: int, start: int) -> tuple[tuple[str, str], ...] | None:
         """What waits in the buffer once an Einsum has joined; None where it asks for what is not there."""
