@@ -122,8 +122,9 @@ def map_workload(
     job = _mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more})
     if not (bool(job[2].groups) if fuse is None else fuse):
         return search_mappings(*job, objective, jobs=jobs, progress=progress)
-    fused = map_fused_workload(*job, objective, jobs=jobs, progress=progress)
-    return replace(fused, unfused=search_mappings(*job, objective, jobs=jobs))
+    apart = None if job[2].groups else search_mappings(*job, objective, jobs=jobs)
+    fused = map_fused_workload(*job, objective, unfused=apart, jobs=jobs, progress=progress)
+    return replace(fused, unfused=apart or search_mappings(*job, objective, jobs=jobs))
 
 
 def map_front(

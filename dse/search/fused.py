@@ -82,12 +82,15 @@ def map_fused(
     objective: str,
     *,
     demanded: Sequence[tuple[int, int]] | None = None,
+    known: Mapping[str, float] | None = None,
     jobs: int = 1,
     progress: Callable[[str, float], None] = lambda name, share: None,
 ) -> FusedMap | None:
     """The mapping of least `objective` over all ways to fuse; `problems` holds each Einsum's, one for each unit.
 
-    `demanded` are the only groups allowed, as (first, end). None where there is no valid mapping.
+    `demanded` are the only groups allowed, as (first, end); `known` is what some mapping costs, in the units of
+    `FusedMap.costs`, so that nothing is looked at which costs more. None where there is no valid mapping. Interrupted once a good
+    mapping is known, it gives that one, not proven.
     """
     wide = [[with_shared_loops(problem, fusion) for problem in own] for own in problems]
     keys = _keys(wide)
@@ -97,18 +100,25 @@ def map_fused(
         progress("least costs", len(wide) / steps)
         if any(each is None for each in least):
             return None
-        known: list[tuple[float, float, NDArray[np.float64]]] = [each for each in least if each is not None]
-        search = _Search(wide, fusion, objective, keys, known, demanded)
-        quick = pool.map(_candidates, search.jobs({}, Beam(BEAM_ROWS, apart=True)))
-        found = search.join(quick, {})
+        search = _Search(wide, fusion, objective, keys, least, demanded)
+        limit: dict[str, float] = {}
+        if known is not None:
+            limit = search.limit({**known, "dram": known["dram"] / problems[0][0].word_bytes})
+        quick = pool.map(_candidates, search.jobs(limit, Beam(BEAM_ROWS, apart=True)))
+        found = search.join(quick, limit)
         progress("quick mappings", 2 * len(wide) / steps)
-        limit = search.limit(found[0]) if found is not None else {}
-        exact = pool.map(_candidates, search.jobs(limit, None))
-        progress("every mapping", 1.0)
-        best = search.join(exact, limit)
-    if best is None:
-        return None
-    return search.finished(exact, *best)
+        limit = search.limit(found[0]) if found is not None else limit
+        try:
+            exact = pool.map(_candidates, search.jobs(limit, None))
+            progress("every mapping", 1.0)
+            best = search.join(exact, limit)
+        except KeyboardInterrupt:
+            if found is None:
+                raise
+            pool.stop()
+            known_best = search.finished(quick, *found)
+            return replace(known_best, proof=replace(known_best.proof, complete=False))
+    return None if best is None else search.finished(exact, *best)
 
 
 class _Pool:
@@ -123,8 +133,15 @@ class _Pool:
         return self
 
     def __exit__(self, *problem: object) -> None:
+        if problem[0] is not None:
+            self.stop()
+        elif self.pool is not None:
+            self.pool.shutdown()
+
+    def stop(self) -> None:
+        """Start nothing more, and wait for nothing."""
         if self.pool is not None:
-            self.pool.shutdown(wait=problem[0] is None, cancel_futures=True)
+            self.pool.shutdown(wait=False, cancel_futures=True)
 
     def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         if self.pool is None:

@@ -144,17 +144,23 @@ def map_fused_workload(
     given: Mapping[str, Quantity],
     objective: str,
     *,
+    unfused: WorkloadMap | None = None,
     jobs: int = 1,
     progress: Callable[[str, float], None] = lambda name, share: None,
 ) -> WorkloadMap:
     """Map a cascade over all ways to fuse it, or with the groups that are demanded. Raises SpecError where there is no
-    valid mapping."""
+    valid mapping. `unfused` is the best mapping without; where it is one of those searched, nothing worse is looked at."""
     problems = problems_of(workload, hardware, spec, given)
     by_einsum = [[each for each in problems if each.einsum == einsum.name] for einsum in workload.cascade.computed]
     sizes = {rank: size for each in problems for rank, size in zip(each.ranks, each.sizes, strict=True)}
     fusion = Fusion(workload.cascade, sizes)
     demanded = _demanded_groups(spec, fusion)
-    found = map_fused(by_einsum, fusion, objective, demanded=demanded, jobs=jobs, progress=progress)
+    known = None
+    if unfused is not None and demanded is None and not fusion.waiting:
+        result = unfused.result
+        energy, latency = float(result.energy_pj), float(result.latency_s)
+        known = {"energy": energy, "latency": latency, "edp": energy * latency, "dram": float(result.dram_bytes)}
+    found = map_fused(by_einsum, fusion, objective, demanded=demanded, known=known, jobs=jobs, progress=progress)
     if found is None:
         for einsum, own in zip(workload.cascade.computed, by_einsum, strict=True):
             if not any(map_einsum(problem).points for problem in own):
@@ -165,6 +171,12 @@ def map_fused_workload(
         for each in found.placed
     }
     return replace(_priced(workload, hardware, given, objective, einsums, found.groups), proof=found.proof)
+
+
+def check_apart(spec: MapspaceSpec, what: str) -> None:
+    """Refuse groups to be fused where each Einsum is mapped on its own. Raises SpecError."""
+    if spec.groups:
+        raise spec.source.error(("fuse",), f"{what} maps each Einsum on its own; take `fuse` out of the demands")
 
 
 def _demanded_groups(spec: MapspaceSpec, fusion: Fusion) -> list[tuple[int, int]] | None:
@@ -193,6 +205,7 @@ def search_fronts(
     metrics: Sequence[str],
 ) -> dict[str, Found]:
     """The Pareto front of each Einsum over some metrics, over all units that can run it. Raises SpecError."""
+    check_apart(spec, "a front")
     problems: dict[str, list[Problem]] = {}
     for problem in problems_of(workload, hardware, spec, given):
         problems.setdefault(problem.einsum, []).append(problem)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dse.search.mapper import Found
 from dse.search.problem import Problem
-from dse.search.workload import WorkloadMap, assemble, problems_of, search_all
+from dse.search.workload import WorkloadMap, assemble, check_apart, problems_of, search_all
 from dse.specs.architecture import Hardware
 from dse.specs.quantity import Quantity
 from dse.specs.study import Design, MapSearch, Study
@@ -54,6 +54,7 @@ def search_maps(study: Study, points: Sequence[Point], jobs: int) -> dict[tuple[
 
 
 def _task(study: Study, design: Design, search: MapSearch, point: Point) -> _Task:
+    check_apart(search.mapspace, "a study")
     every = parameters_at(study, design, point, {})
     own = design.architecture.parameters
     hardware = design.architecture.resolve({name: value for name, value in every.items() if name in own})

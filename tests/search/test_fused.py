@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dse.api import _mapping_job, evaluate, map_workload
+from dse.api import _mapping_job, evaluate, map_front, map_workload
 from dse.cascade.cascade import Cascade
 from dse.cascade.parser import parse_access, parse_einsum
 from dse.model.nest import Level, Loop, Operand, busy_units, count_accesses, temporal_iterations
@@ -400,6 +400,8 @@ def test_groups_may_be_demanded(write_spec: Callable[[str, object], Path]) -> No
     path = str(write_spec("d.mapspace.yaml", demands))
     found = map_workload("three_level", "attention_3pass", mapspace=path, **ATTENTION)
     assert [group.einsums for group in found.groups] == [("QK",), ("GM", "SN", "SD", "A"), ("AV",)]
+    with pytest.raises(SpecError, match="a front maps each Einsum on its own; take `fuse` out"):
+        map_front("three_level", "attention_3pass", metrics=("energy", "latency"), mapspace=path, **ATTENTION)
     for groups, message in [
         ([["GM", "SD"]], "fuse: successive Einsums"),
         ([["GM", "SX"]], "unknown Einsum 'SX' of attention_3pass"),
@@ -408,3 +410,21 @@ def test_groups_may_be_demanded(write_spec: Callable[[str, object], Path]) -> No
         path = str(write_spec("d.mapspace.yaml", {**demands, "fuse": groups}))
         with pytest.raises(SpecError, match=message):
             map_workload("three_level", "attention_3pass", mapspace=path, **ATTENTION)
+
+
+def test_an_interrupted_search_gives_a_mapping_that_is_not_proven() -> None:
+    problems = problems_for(CASES["matmul - matmul"], 1)
+    sizes = {rank: size for p in problems for rank, size in zip(p.ranks, p.sizes, strict=True)}
+
+    def stop(name: str, share: float) -> None:
+        if share == 1.0:
+            raise KeyboardInterrupt
+
+    fusion = Fusion(CASES["matmul - matmul"].cascade, sizes)
+    best = map_fused([[problem] for problem in problems], fusion, "energy")
+    found = map_fused([[problem] for problem in problems], fusion, "energy", progress=stop)
+    assert best is not None
+    assert found is not None
+    assert best.proof.complete
+    assert not found.proof.complete
+    assert found.costs["energy"] >= best.costs["energy"]
