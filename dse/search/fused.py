@@ -22,12 +22,12 @@ from dse.search.bounds import Bounds
 from dse.search.finished import Stage, nest_of
 from dse.search.fusion import Fusion, with_shared_loops
 from dse.search.growth import Growth
-from dse.search.join import Join, Loops, Rows, Step
+from dse.search.join import NO_BUFFER, Join, Loops, Rows, Step
 from dse.search.mapper import Proof, map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.population import Column, Population
 from dse.search.problem import HERE, LevelMapping, Nest, Problem
-from dse.search.run import CHUNK_ROWS, Beam, Run
+from dse.search.run import CHUNK_ROWS, MARGIN, Beam, Run
 from dse.specs.mapspace import OBJECTIVES
 
 Key = tuple[str, str]
@@ -210,7 +210,7 @@ class _Search:
         total = [sum(each[number] for each in self.least) for number in range(2)]
         seconds = sum((each[2] for each in self.least), np.zeros(len(self.keys)))
         floor = {"dram": total[1], "latency": float(seconds.max())}.get(first, math.inf)
-        if first in ("dram", "latency") and costs[first] <= floor * (1 + 1e-9):
+        if first in ("dram", "latency") and costs[first] <= floor * MARGIN:
             limit[second] = costs[second]
         return limit
 
@@ -230,9 +230,7 @@ class _Search:
         ]
         if not all(rows):
             return None
-        buffers = {own.levels[own.buffer].capacity for each in self.problems for own in each if own.buffer is not None}
-        capacity = min(buffers, default=math.inf)
-        join = Join(self.fusion, rows, capacity, self.objective, limit, self.least, self.demanded)
+        join = Join(self.fusion, rows, self.objective, limit, self.least, self.demanded)
         best = join.best()
         return None if best is None else (*best, join)
 
@@ -295,6 +293,8 @@ def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key
     dram = columns.get(("sum", "dram"), np.zeros(count))
     label, shared = columns.get(("stays",), np.zeros(count, dtype=np.int64)), columns["shared",]
     last, before = run.stages[-1], run.stages[-2]
+    level = None if problem.buffer is None else problem.levels[problem.buffer]
+    buffer = NO_BUFFER if level is None else (level.memory, level.capacity)
     found = []
     for code in np.unique(np.stack([label, shared], axis=1), axis=0).tolist():
         own = np.flatnonzero((label == code[0]) & (shared == code[1]))
@@ -307,6 +307,7 @@ def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key
         waits = {name: float(run.space.held((name,), alone)[0]) for name, _ in stays}
         found.append(
             Rows(
+                buffer,
                 loops,
                 stays,
                 waits,

@@ -17,22 +17,26 @@ from numpy.typing import NDArray
 from dse.search.fusion import Fusion
 from dse.search.population import Array, Ranking, undominated
 from dse.search.problem import HERE, LEFT
+from dse.search.run import MARGIN
 from dse.specs.mapspace import OBJECTIVES
 
 Loops = tuple[tuple[str, int], ...]
 """Shared loops, outermost first: (rank variable, factor)."""
 
-MARGIN = 1 + 1e-9
+
+NO_BUFFER = ("", float("inf"))
+"""Of an Einsum on whose path nothing is bounded."""
 
 
 @dataclass(frozen=True)
 class Rows:
     """Mappings of one Einsum that agree in shared loops and in what stays in the buffer.
 
-    `waits` gives what each tensor that stays takes there, in elements; `seconds` has a column for the compute time and
-    for each bandwidth; `place` tells where each row came from.
+    `buffer` is the memory and how many elements it holds; `waits` gives what each tensor that stays takes there, in
+    elements; `seconds` has a column for the compute time and for each bandwidth; `place` tells where each row came from.
     """
 
+    buffer: tuple[str, float]
     loops: Loops
     stays: tuple[tuple[str, str], ...]
     waits: Mapping[str, float]
@@ -45,9 +49,11 @@ class Rows:
 
 @dataclass(frozen=True)
 class Open:
-    """What tells states apart: where the group in progress began (None between groups), its loops, and what waits."""
+    """What tells states apart: where the group in progress began (None between groups), its buffer, its loops, and what
+    waits."""
 
     start: int | None
+    buffer: tuple[str, float]
     loops: Loops
     waiting: tuple[tuple[str, str], ...]
 
@@ -89,7 +95,7 @@ class Step:
 
 @dataclass
 class Join:
-    """All ways to put Einsums together, `rows` of each, within a buffer's `capacity` (in elements).
+    """All ways to put Einsums together, `rows` of each.
 
     `least` gives for each Einsum what it comes to at least, as (energy, dram, seconds); states that cannot come to the
     `limit` by metric are dropped.
@@ -97,7 +103,6 @@ class Join:
 
     fusion: Fusion
     rows: Sequence[Sequence[Rows]]
-    capacity: float
     objective: str
     limit: Mapping[str, float]
     least: Sequence[tuple[float, float, Array]]
@@ -114,7 +119,7 @@ class Join:
         for place in range(len(self.rows)):
             grown: dict[Open, list[Costs]] = {}
             if closed is not None:
-                opened[Open(None, (), ())] = closed
+                opened[Open(None, NO_BUFFER, (), ())] = closed
             for state, costs in opened.items():
                 for after, rows in self.following(state, place):
                     joined = self.joined(costs, rows, state, after, place)
@@ -138,9 +143,11 @@ class Join:
             if not all(self.fusion.may_share(start, place + 1, name) for name, _ in loops):
                 continue
             for rows in self.by_loops[place].get(own, ()):
+                if state.start is not None and rows.buffer != state.buffer:
+                    continue
                 waiting = self.waiting(state, rows, place, start)
                 if waiting is not None:
-                    yield Open(start, loops, waiting), rows
+                    yield Open(start, rows.buffer, loops, waiting), rows
 
     @cached_property
     def by_loops(self) -> list[dict[Loops, list[Rows]]]:
@@ -211,7 +218,7 @@ class Join:
             np.tile(np.arange(len(rows.energy)), len(costs.energy)),
         )
         held = costs.held[one] + rows.held[other] + fresh
-        fits = held <= self.capacity
+        fits = held <= rows.buffer[1]
         one, other, held = one[fits], other[fits], held[fits]
         self.priced += len(one)
         joined = Costs(

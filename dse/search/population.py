@@ -99,7 +99,8 @@ class Ranking:
         strictly = np.zeros(len(rows), dtype=bool)
         if self.worth and not isinstance(self.then[0], list):
             first = np.asarray(self.then[0])
-            strictly = first[leader] + self.lost(len(self.every), gaps) < first[rows] * (1 - 4 / PRECISION)
+            margin = np.abs(first[rows]) * (4 / PRECISION)
+            strictly = first[leader] + self.lost(len(self.every), gaps) < first[rows] - margin
         still, beaten = holds & plain, np.zeros(len(rows), dtype=bool)
         for item in self.then:
             if isinstance(item, list):

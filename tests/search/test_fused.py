@@ -18,6 +18,8 @@ from dse.cascade.parser import parse_access, parse_einsum
 from dse.model.nest import Level, Loop, Operand, busy_units, count_accesses, temporal_iterations
 from dse.search.fused import FusedMap, map_fused
 from dse.search.fusion import Fusion
+from dse.search.mapper import map_einsum
+from dse.search.population import Ranking, undominated
 from dse.search.problem import ChainLevel, Problem
 from dse.search.workload import map_fused_workload, problems_of
 from dse.specs.architecture import DIRECTIONS
@@ -428,3 +430,25 @@ def test_an_interrupted_search_gives_a_mapping_that_is_not_proven() -> None:
     assert best.proof.complete
     assert not found.proof.complete
     assert found.costs["energy"] >= best.costs["energy"]
+
+
+def test_what_is_worse_at_equal_amounts_never_wins_below_zero() -> None:
+    """Sums are below zero where first updates are taken off before all is added."""
+    ranking = Ranking([], [np.zeros(2)], [np.array([-5.0, -5.0]), np.array([2.0, 1.0])], [[1.0]])
+    assert undominated([np.zeros(2)], ranking, (np.arange(2),)).tolist() == [1]
+    assert not ranking.beats(np.array([0]), np.array([1])).any()
+
+
+@pytest.mark.parametrize("memory", ["GLB", "OTHER"])
+def test_only_what_stays_in_the_same_buffer_is_found_there(memory: str) -> None:
+    """Two units whose Einsums see buffers of different names, or sizes, cannot hand anything on in them."""
+    case = CASES["matmul - matmul"]
+    first, second = problems_for(case, 1)
+    level = replace(second.levels[1], memory=memory, capacity=second.levels[1].capacity * 2)
+    other = replace(second, levels=(second.levels[0], level, *second.levels[2:]))
+    fusion = Fusion(case.cascade, {r: s for p in (first, second) for r, s in zip(p.ranks, p.sizes, strict=True)})
+    found = map_fused([[first], [other]], fusion, "energy")
+    assert found is not None
+    assert [group.einsums for group in found.groups] == [("Z",), ("Y",)]
+    alone = [map_einsum(problem).points[0].costs["energy"] for problem in (first, other)]
+    assert found.costs["energy"] == pytest.approx(sum(alone), rel=ROUNDING)
