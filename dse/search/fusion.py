@@ -106,14 +106,13 @@ class Fusion:
         return variable in self._passes and end < self._broken[start, variable]
 
     def shared(self, place: int) -> tuple[str, ...]:
-        """Rank variables over which an Einsum may share loops with the one before or after it."""
+        """Rank variables over which an Einsum may share loops with another one."""
         own = self.einsums[place].variables
-        return tuple(
-            name
-            for name in own
-            if (place > 0 and self.may_share(place - 1, place + 1, name))
-            or (place + 1 < len(self.einsums) and self.may_share(place, place + 2, name))
-        )
+        return tuple(name for name in own if any(self._may_meet(place, other, name) for other in range(len(self.einsums))))
+
+    def _may_meet(self, place: int, other: int, name: str) -> bool:
+        start, end = min(place, other), max(place, other) + 1
+        return place != other and name in self.einsums[other].variables and self.may_share(start, end, name)
 
     @cached_property
     def batch(self) -> tuple[str, ...]:
