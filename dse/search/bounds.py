@@ -9,7 +9,6 @@ than the least of all entries that its extents divide.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,33 +16,22 @@ from numpy.typing import NDArray
 
 from dse.search.growth import Growth, waiting_streams
 from dse.search.population import Array, Column, Population
-from dse.search.problem import KeepChoice
-
-LARGEST_TABLE = 1 << 21
-"""Extents that a table is made for; larger mapspaces do without."""
+from dse.search.rest import Rest
 
 
 class Bounds:
-    """Lower bounds for one mapspace and one metric: ("energy",), ("dram",), or (seconds, 0, key) of the outermost memory."""
+    """Lower bounds for one mapspace and one metric: ("energy",), ("dram",), or (seconds, 0, key) of the outermost memory.
 
-    def __init__(self, growth: Growth, metric: Column) -> None:
+    Inside the buffer they hold the `rest` as well, if there is one and tables are made.
+    """
+
+    def __init__(self, growth: Growth, metric: Column, rest: Rest | None = None) -> None:
+        self.rest = rest
         self.growth = growth
         self.space = growth.space
         self.problem = growth.problem
         self.metric = metric
         self._tables: dict[int, list[Array]] = {}
-
-    @cached_property
-    def grid(self) -> NDArray[np.int64]:
-        """Every combination of extents, in the order of their codes; shape (combinations, ranks)."""
-        shape = [len(own) for own in self.space.divisors]
-        places = np.unravel_index(np.arange(int(np.prod(shape))), shape, order="F")
-        return np.stack([own[place] for own, place in zip(self.space.divisors, places, strict=True)], axis=1)
-
-    @cached_property
-    def tabled(self) -> bool:
-        """Whether tables are made."""
-        return float(np.prod([float(len(own)) for own in self.space.divisors])) <= LARGEST_TABLE
 
     def least(self, population: Population, next_level: int, *, spread: bool) -> Array:
         """Least total for each row, where the loops of `next_level` (-1: none) are the next to come; `spread` says that
@@ -51,7 +39,7 @@ class Bounds:
         if next_level < 0:
             settled = self._settled(population)
             return sum((self._pending(population, operand) for operand in range(len(self.problem.operands))), settled)
-        codes = self.space.codes(population.extents) if self.tabled else None
+        codes = self.space.codes(population.extents) if self.space.tabled else None
         best: Array = np.full(len(population), np.inf)
         for number in range(len(self.problem.keep_choices[next_level])):
             total = self.serving(population, next_level, number, spread=spread)
@@ -183,20 +171,23 @@ class Bounds:
         `smallest` gives the least over all extents that the code's divide, infinite where none fits the level.
         """
         if level not in self._tables:
-            exact = [self._outside(level, keep) for keep in self.problem.keep_choices[level]]
+            exact = [self._outside(level, number) for number in range(len(self.problem.keep_choices[level]))]
+            if self.rest is not None and level == self.problem.buffer:
+                exact = [cost + self.rest.table(self.metric, number) for number, cost in enumerate(exact)]
             self._tables[level] = exact
             self._tables[~level] = [self._least_of_multiples(values) for values in exact]
         return self._tables[~level if smallest else level]
 
-    def _outside(self, level: int, keep: KeepChoice) -> Array:
+    def _outside(self, level: int, number: int) -> Array:
         """What fresh tiles of a level cost further out, for every combination of extents."""
-        fits = self.space.held(keep.tiled, self.grid) <= self.problem.levels[level].capacity
-        for own, left, extents in zip(self.space.divisors, self.space.left[level], self.grid.T, strict=True):
+        keep = self.problem.keep_choices[level][number]
+        fits = self.space.held(keep.tiled, self.space.grid) <= self.problem.levels[level].capacity
+        for own, left, extents in zip(self.space.divisors, self.space.left[level], self.space.grid.T, strict=True):
             fits &= left[np.searchsorted(own, extents)]
         if level == 0:
-            return np.where((self.grid == self.growth.sizes).all(axis=1), 0.0, np.inf)
-        found = np.full(len(self.grid), np.inf)
-        rows = self.grid[fits]
+            return np.where((self.space.grid == self.growth.sizes).all(axis=1), 0.0, np.inf)
+        found = np.full(len(self.space.grid), np.inf)
+        rows = self.space.grid[fits]
         zero = np.zeros(len(rows))
         columns: dict[Column, Array] = {("sum", *self.metric): zero}
         fresh = Population(rows, columns, zero.astype(np.int64), zero.astype(np.int64))

@@ -1,8 +1,9 @@
 """The best mapping of a cascade over all ways to fuse it, with proof.
 
-First the least that each Einsum comes to whatever it is fused with; then a good mapping from quick runs; then, of each
-Einsum, every mapping that could be part of a better one: it costs no more than what is known, less the least of all the
-others. `dse.search.join` puts them together.
+First the outer part of every Einsum's mappings, all of them joined: what the whole comes to at least, and, for whatever
+one Einsum shares and leaves in the buffer, what the others come to at least. Then every mapping of each Einsum that
+could be part of something hardly more than that least; where those join, the best is found, and else more is allowed.
+`dse.search.join` puts them together.
 """
 
 from __future__ import annotations
@@ -10,32 +11,33 @@ from __future__ import annotations
 import math
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dse.search.bounds import Bounds
 from dse.search.finished import Stage, nest_of
 from dse.search.fusion import Fusion, with_shared_loops
 from dse.search.growth import Growth
-from dse.search.join import NO_BUFFER, Join, Loops, Rows, Step
+from dse.search.join import NO_BUFFER, Amount, Join, Rows, Step
 from dse.search.mapper import Proof, map_einsum
 from dse.search.mapspace import Mapspace
+from dse.search.outer import OuterGrowth, least_seconds
 from dse.search.population import Column, Population
 from dse.search.problem import HERE, LevelMapping, Nest, Problem
-from dse.search.run import CHUNK_ROWS, MARGIN, Beam, Run
+from dse.search.rest import Front, Loops, Rest, Stays
+from dse.search.run import CHUNK_ROWS, Run
 from dse.specs.mapspace import OBJECTIVES
 
 Key = tuple[str, str]
 """A time that adds up over fused Einsums: (memory, bandwidth), or ("", "") for compute."""
 
 COMPUTE: Key = ("", "")
-BEAM_ROWS = 48
-"""Partial mappings of each kind that quick runs keep at each boundary."""
+SLACKS = (0.01, 0.05, 0.25, 1.0)
+"""How much more than the least of all outer parts is looked for, one after the other."""
 
 
 @dataclass(frozen=True)
@@ -89,36 +91,26 @@ def map_fused(
     """The mapping of least `objective` over all ways to fuse; `problems` holds each Einsum's, one for each unit.
 
     `demanded` are the only groups allowed, as (first, end); `known` is what some mapping costs, in the units of
-    `FusedMap.costs`, so that nothing is looked at which costs more. None where there is no valid mapping. Interrupted once a good
-    mapping is known, it gives that one, not proven.
+    `FusedMap.costs`, so that nothing is looked at which costs more. None where there is no valid mapping.
     """
     wide = [[with_shared_loops(problem, fusion) for problem in own] for own in problems]
-    keys = _keys(wide)
-    steps = 3 * len(wide)
+    search = _Search(wide, fusion, objective, _keys(wide), demanded)
+    most = {} if known is None else search.limit({**known, "dram": known["dram"] / wide[0][0].word_bytes})
     with _Pool(jobs) as pool:
-        least = pool.map(_least, [(own, objective, keys) for own in wide])
-        progress("least costs", len(wide) / steps)
-        if any(each is None for each in least):
+        outer = pool.map(_outer_part, search.jobs(most))
+        progress("outer parts", 1 / 3)
+        least = search.join(outer, most)
+        if least is None:
             return None
-        search = _Search(wide, fusion, objective, keys, least, demanded)
-        limit: dict[str, float] = {}
-        if known is not None:
-            limit = search.limit({**known, "dram": known["dram"] / problems[0][0].word_bytes})
-        quick = pool.map(_candidates, search.jobs(limit, Beam(BEAM_ROWS, apart=True)))
-        found = search.join(quick, limit)
-        progress("quick mappings", 2 * len(wide) / steps)
-        limit = search.limit(found[0]) if found is not None else limit
-        try:
-            exact = pool.map(_candidates, search.jobs(limit, None))
-            progress("every mapping", 1.0)
+        progress("least of all", 1 / 2)
+        rests = least.join.rests(search.amounts)
+        for limit in search.limits(least.costs, most):
+            exact = pool.map(_candidates, search.jobs(limit, rests))
             best = search.join(exact, limit)
-        except KeyboardInterrupt:
-            if found is None:
-                raise
-            pool.stop()
-            known_best = search.finished(quick, *found)
-            return replace(known_best, proof=replace(known_best.proof, complete=False))
-    return None if best is None else search.finished(exact, *best)
+            if best is not None:
+                progress("every mapping", 1.0)
+                return search.finished(exact, best)
+    return None
 
 
 class _Pool:
@@ -157,24 +149,13 @@ def _keys(problems: Sequence[Sequence[Problem]]) -> tuple[Key, ...]:
     return (COMPUTE, *dict.fromkeys(found))
 
 
-def _least(
-    problems: Sequence[Problem], objective: str, keys: Sequence[Key]
-) -> tuple[float, float, NDArray[np.float64]] | None:
-    """What an Einsum comes to at least, whatever it is fused with: energy, DRAM traffic in elements, seconds by key."""
-    energy, dram, compute = math.inf, math.inf, math.inf
-    for problem in problems:
-        best = map_einsum(problem, "energy").points
-        if not best:
-            continue
-        energy = min(energy, best[0].costs["energy"])
-        if objective == "dram":
-            dram = min(dram, map_einsum(problem, "dram").points[0].costs["dram"] / problem.word_bytes)
-        space = Mapspace(problem)
-        busy = math.prod(int(ways.factors.prod(axis=1).max(initial=1)) for ways in space.fanouts)
-        compute = min(compute, math.prod(problem.sizes) * problem.operation_s / busy)
-    if energy == math.inf:
-        return None
-    return energy, 0.0 if dram == math.inf else dram, np.array([compute, *[0.0] * (len(keys) - 1)])
+@dataclass(frozen=True)
+class _Joined:
+    """The best way to put candidates together: costs (capacity in elements), Einsum by Einsum, and how it was found."""
+
+    costs: Mapping[str, float]
+    steps: Sequence[Step]
+    join: Join
 
 
 @dataclass
@@ -185,43 +166,70 @@ class _Search:
     fusion: Fusion
     objective: str
     keys: tuple[Key, ...]
-    least: Sequence[tuple[float, float, NDArray[np.float64]]]
     demanded: Sequence[tuple[int, int]] | None
 
-    def jobs(self, limit: Mapping[str, float], beam: Beam | None) -> list[tuple[Any, ...]]:
+    @property
+    def amounts(self) -> list[Amount]:
+        """What the objective, and what breaks its ties first, is bounded by."""
+        found: list[Amount] = ["energy"]
+        if self.objective == "dram":
+            found.append("dram")
+        if self.objective in ("latency", "edp"):
+            found += range(len(self.keys))
+        return found
+
+    def jobs(
+        self, limit: Mapping[str, float], rests: Sequence[Mapping[tuple[Loops, Stays], Mapping[Amount, Front]]] = ()
+    ) -> list[tuple[Any, ...]]:
         """Arguments of `_candidates`, Einsum by Einsum and unit by unit."""
         found = []
         for place, own in enumerate(self.problems):
-            others = [each for other, each in enumerate(self.least) if other != place]
-            energy, dram = sum(each[0] for each in others), sum(each[1] for each in others)
-            seconds = sum((each[2] for each in others), np.zeros(len(self.keys)))
             for problem in own:
-                rest: dict[Column, float] = {("energy",): energy, ("dram",): dram, ("latency",): float(seconds[0])}
-                for depth, level in enumerate(problem.levels):
-                    for key in level.seconds:
-                        rest["seconds", depth, key] = float(seconds[self.keys.index((level.memory, key))])
-                found.append((problem, self.objective, limit, rest, beam, self.keys, self.fusion))
+                columns = self.columns(problem)
+                rest = {
+                    key: {column: block[amount] for amount in block for column in columns[amount]}
+                    for key, block in (rests[place] if rests else {}).items()
+                }
+                found.append((problem, self.objective, limit, rest, self.keys, self.fusion))
+        return found
+
+    def columns(self, problem: Problem) -> dict[Amount, list[Column]]:
+        """The columns of a run that hold an amount."""
+        found: dict[Amount, list[Column]] = {"energy": [("energy",)], "dram": [("dram",)]}
+        for number, (memory, key) in enumerate(self.keys):
+            found[number] = [
+                ("seconds", depth, key)
+                for depth, level in enumerate(problem.levels)
+                if level.memory == memory and key in level.seconds
+            ]
+        found[self.keys.index(COMPUTE)] = [("latency",)]
         return found
 
     def limit(self, costs: Mapping[str, float]) -> dict[str, float]:
-        """What is to be beaten: where nothing can be less than what is known, also in what breaks ties first."""
+        """What is to be beaten."""
+        first = OBJECTIVES[self.objective][0]
+        return {first: costs[first]}
+
+    def limits(self, least: Mapping[str, float], most: Mapping[str, float]) -> Iterator[dict[str, float]]:
+        """What mappings may come to, wider and wider, where nothing can come to less than `least`.
+
+        Of latency and DRAM traffic, of which many mappings reach the least, first with what breaks ties.
+        """
         first, second = OBJECTIVES[self.objective][:2]
-        limit = {first: costs[first]}
-        total = [sum(each[number] for each in self.least) for number in range(2)]
-        seconds = sum((each[2] for each in self.least), np.zeros(len(self.keys)))
-        floor = {"dram": total[1], "latency": float(seconds.max())}.get(first, math.inf)
-        if first in ("dram", "latency") and costs[first] <= floor * MARGIN:
-            limit[second] = costs[second]
-        return limit
+        if first in ("latency", "dram"):
+            yield from ({first: least[first], second: least[second] * (1 + slack)} for slack in SLACKS)
+        for slack in SLACKS:
+            if first in most and least[first] * (1 + slack) >= most[first]:
+                break
+            yield {first: least[first] * (1 + slack)}
+        yield dict(most)
 
     def grouped(self, candidates: Sequence[Candidates]) -> list[list[Candidates]]:
         """Candidates by Einsum."""
         left = iter(candidates)
         return [[next(left) for _ in own] for own in self.problems]
 
-    def join(
-        self, candidates: Sequence[Candidates], limit: Mapping[str, float]
-    ) -> tuple[dict[str, float], list[Step], Join] | None:
+    def join(self, candidates: Sequence[Candidates], limit: Mapping[str, float]) -> _Joined | None:
         """The best way to put candidates together."""
         every = self.grouped(candidates)
         rows = [
@@ -230,16 +238,14 @@ class _Search:
         ]
         if not all(rows):
             return None
-        join = Join(self.fusion, rows, self.objective, limit, self.least, self.demanded)
+        join = Join(self.fusion, rows, self.objective, limit, self.demanded)
         best = join.best()
-        return None if best is None else (*best, join)
+        return None if best is None else _Joined(*best, join)
 
-    def finished(
-        self, candidates: Sequence[Candidates], costs: Mapping[str, float], steps: Sequence[Step], join: Join
-    ) -> FusedMap:
+    def finished(self, candidates: Sequence[Candidates], best: _Joined) -> FusedMap:
         """The mapping that was found, Einsum by Einsum."""
         placed, groups = [], []
-        for own, step in zip(self.grouped(candidates), steps, strict=True):
+        for own, step in zip(self.grouped(candidates), best.steps, strict=True):
             row, unit = divmod(step.row, len(own))
             chosen = own[unit]
             nest = nest_of(chosen.problem, chosen.stages, row)
@@ -255,10 +261,10 @@ class _Search:
         cut: Counter[str] = Counter()
         for each in candidates:
             cut.update(each.cut)
-        priced = sum(each.priced for each in candidates) + join.priced
+        priced = sum(each.priced for each in candidates) + best.join.priced
         size = math.prod(sum(Mapspace(each).size() for each in own) for own in self.problems)
         word = self.problems[0][0].word_bytes
-        in_bytes = {**costs, "capacity": costs["capacity"] * word, "dram": costs["dram"] * word}
+        in_bytes = {**best.costs, "capacity": best.costs["capacity"] * word, "dram": best.costs["dram"] * word}
         return FusedMap(tuple(placed), tuple(groups), in_bytes, Proof(size, priced, dict(sorted(cut.items()))))
 
 
@@ -266,16 +272,56 @@ def _candidates(
     problem: Problem,
     objective: str,
     limit: Mapping[str, float],
-    rest: Mapping[Column, float],
-    beam: Beam | None,
+    rest: Mapping[tuple[Loops, Stays], Mapping[Column, Front]],
     keys: Sequence[Key],
     fusion: Fusion,
 ) -> Candidates:
     """Mappings of one Einsum that may be part of what comes to the limit."""
-    growth = Growth(Mapspace(problem), with_dram=True, apart=True)
+    return _of_growth(Growth(Mapspace(problem), with_dram=True, apart=True), objective, limit, rest, keys, fusion)
+
+
+def _outer_part(
+    problem: Problem,
+    objective: str,
+    limit: Mapping[str, float],
+    rest: Mapping[tuple[Loops, Stays], Mapping[Column, Front]],
+    keys: Sequence[Key],
+    fusion: Fusion,
+) -> Candidates:
+    """The outer parts of its mappings; where others can find nothing in its buffer, the least of each cost as one."""
+    if problem.shared or problem.stays:
+        try:
+            growth = OuterGrowth(problem)
+        except ValueError:
+            return Candidates(problem, (), (), 0, {})
+        return _of_growth(growth, objective, limit, rest, keys, fusion)
+    best = map_einsum(problem, "energy").points
+    if not best:
+        return Candidates(problem, (), (), 0, {})
+    dram = map_einsum(problem, "dram").points[0].costs["dram"] if objective == "dram" else 0.0
+    seconds = np.zeros((1, len(keys)))
+    seconds[0, keys.index(COMPUTE)] = least_seconds(problem)
+    energy = np.array([best[0].costs["energy"]])
+    alone = Rows(
+        NO_BUFFER, (), (), {}, energy, np.array([dram / problem.word_bytes]), seconds, np.zeros(1), np.zeros(1, int)
+    )
+    return Candidates(problem, (alone,), (), 0, {})
+
+
+def _of_growth(
+    growth: Growth,
+    objective: str,
+    limit: Mapping[str, float],
+    rest: Mapping[tuple[Loops, Stays], Mapping[Column, Front]],
+    keys: Sequence[Key],
+    fusion: Fusion,
+) -> Candidates:
+    problem = growth.problem
+    buffer = problem.buffer
+    others = Rest(growth.space, rest, math.inf if buffer is None else problem.levels[buffer].capacity)
     metrics: list[Column] = [("energy",), *(("seconds", 1, key) for key in problem.levels[1].seconds), ("dram",)]
-    bounds = {metric: Bounds(growth, metric) for metric in metrics}
-    run = Run(growth, bounds, objective, (), limit, beam, CHUNK_ROWS, rest=rest)
+    bounds = {metric: Bounds(growth, metric, others) for metric in metrics}
+    run = Run(growth, bounds, objective, (), limit, None, CHUNK_ROWS, rest=others)
     rows: list[Rows] = []
     for population in run.finished():
         rows += _rows(problem, run, population, keys, fusion)
@@ -301,7 +347,7 @@ def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key
         place = population.origin[own]
         extents = before.extents[last.origin[place[0]]]
         _, order = run.space.decode(int(last.choice[place[0]]))
-        loops = tuple((problem.ranks[rank], int(problem.sizes[rank] // extents[rank])) for rank in reversed(order))
+        loops = problem.shared_loops(extents.tolist(), order)
         stays = run.stays[int(code[0])]
         alone = np.where([name in fusion.cascade.iterative for name in problem.ranks], 1, extents)[None, :]
         waits = {name: float(run.space.held((name,), alone)[0]) for name, _ in stays}

@@ -17,12 +17,9 @@ from numpy.typing import NDArray
 from dse.search.fusion import Fusion
 from dse.search.population import Array, Ranking, undominated
 from dse.search.problem import HERE, LEFT
+from dse.search.rest import Front, Loops, Stays, added, front_of, joined
 from dse.search.run import MARGIN
 from dse.specs.mapspace import OBJECTIVES
-
-Loops = tuple[tuple[str, int], ...]
-"""Shared loops, outermost first: (rank variable, factor)."""
-
 
 NO_BUFFER = ("", float("inf"))
 """Of an Einsum on whose path nothing is bounded."""
@@ -38,7 +35,7 @@ class Rows:
 
     buffer: tuple[str, float]
     loops: Loops
-    stays: tuple[tuple[str, str], ...]
+    stays: Stays
     waits: Mapping[str, float]
     energy: Array
     dram: Array
@@ -56,6 +53,24 @@ class Open:
     buffer: tuple[str, float]
     loops: Loops
     waiting: tuple[tuple[str, str], ...]
+
+
+CLOSED = Open(None, NO_BUFFER, (), ())
+"""Between groups."""
+
+Amount = str | int
+"""What adds up over Einsums: "energy", "dram", or a column of their seconds."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """Rows of an Einsum that join a state, of which `costs` are known, and lead to another; `fresh` elements begin to wait."""
+
+    state: Open
+    costs: Costs
+    rows: Rows
+    after: Open
+    fresh: float
 
 
 @dataclass
@@ -97,18 +112,17 @@ class Step:
 class Join:
     """All ways to put Einsums together, `rows` of each.
 
-    `least` gives for each Einsum what it comes to at least, as (energy, dram, seconds); states that cannot come to the
-    `limit` by metric are dropped.
+    States that cannot come to the `limit` by metric, whatever the Einsums to come cost, are dropped.
     """
 
     fusion: Fusion
     rows: Sequence[Sequence[Rows]]
     objective: str
     limit: Mapping[str, float]
-    least: Sequence[tuple[float, float, Array]]
     demanded: Sequence[tuple[int, int]] | None = None
     priced: int = 0
     log: list[tuple[int, int, bool, Loops]] = field(default_factory=list)
+    moves: list[list[Move]] = field(default_factory=list)
 
     def best(self) -> tuple[dict[str, float], list[Step]] | None:
         """The best way and its costs (capacity in elements), Einsum by Einsum, or None."""
@@ -118,13 +132,16 @@ class Join:
         opened: dict[Open, Costs] = {}
         for place in range(len(self.rows)):
             grown: dict[Open, list[Costs]] = {}
+            self.moves.append([])
             if closed is not None:
-                opened[Open(None, NO_BUFFER, (), ())] = closed
+                opened[CLOSED] = closed
             for state, costs in opened.items():
                 for after, rows in self.following(state, place):
-                    joined = self.joined(costs, rows, state, after, place)
-                    if joined is not None:
-                        grown.setdefault(after, []).append(joined)
+                    move = Move(state, costs, rows, after, _fresh(state, rows))
+                    more = self.moved(move, place)
+                    if more is not None:
+                        self.moves[-1].append(move)
+                        grown.setdefault(after, []).append(more)
             opened = {state: self.logged(state, parts, place) for state, parts in grown.items()}
             closing = [self.closed(costs) for state, costs in opened.items() if self.may_close(state, place + 1)]
             closed = self.kept(together(closing), closed=True) if closing else None
@@ -148,6 +165,18 @@ class Join:
                 waiting = self.waiting(state, rows, place, start)
                 if waiting is not None:
                     yield Open(start, rows.buffer, loops, waiting), rows
+
+    @cached_property
+    def least(self) -> list[tuple[float, float, Array]]:
+        """What each Einsum comes to at least: energy, DRAM traffic, seconds."""
+        return [
+            (
+                min(float(rows.energy.min()) for rows in every),
+                min(float(rows.dram.min()) for rows in every),
+                np.minimum.reduce([rows.seconds.min(axis=0) for rows in every]),
+            )
+            for every in self.rows
+        ]
 
     @cached_property
     def by_loops(self) -> list[dict[Loops, list[Rows]]]:
@@ -209,19 +238,18 @@ class Join:
         going_on = {name: how for name, how in there.items() if self.fusion.users(name)[-1] > place}
         return tuple(sorted(going_on.items()))
 
-    def joined(self, costs: Costs, rows: Rows, state: Open, after: Open, place: int) -> Costs | None:
+    def moved(self, move: Move, place: int) -> Costs | None:
         """Every state with every row."""
-        there = dict(state.waiting)
-        fresh = sum(size for name, size in rows.waits.items() if name not in there)
+        costs, rows = move.costs, move.rows
         one, other = (
             np.repeat(np.arange(len(costs.energy)), len(rows.energy)),
             np.tile(np.arange(len(rows.energy)), len(costs.energy)),
         )
-        held = costs.held[one] + rows.held[other] + fresh
+        held = costs.held[one] + rows.held[other] + move.fresh
         fits = held <= rows.buffer[1]
         one, other, held = one[fits], other[fits], held[fits]
         self.priced += len(one)
-        joined = Costs(
+        more = Costs(
             costs.energy[one] + rows.energy[other],
             costs.dram[one] + rows.dram[other],
             costs.latency[one],
@@ -230,8 +258,39 @@ class Join:
             costs.most[one],
             np.stack([costs.trail[one], rows.place[other]], axis=1),
         )
-        within = self.promising(joined, place + 1)
-        return joined.take(within) if within.any() else None
+        within = self.promising(more, place + 1)
+        return more.take(within) if within.any() else None
+
+    def rests(self, amounts: Sequence[Amount]) -> list[dict[tuple[Loops, Stays], dict[Amount, Front]]]:
+        """For each Einsum, what all the others come to at least, by its shared loops and what stays, and by amount.
+
+        Of all ways within the limit that `best` went through.
+        """
+        found: list[dict[tuple[Loops, Stays], dict[Amount, Front]]] = [{} for _ in self.rows]
+        for amount in amounts:
+            ended = 0.0  # what the Einsums after some place come to, where a group ends there
+            onward: dict[Open, list[Front]] = {}
+            for place in reversed(range(len(self.rows))):
+                before: dict[Open, list[Front]] = {}
+                through: dict[tuple[Loops, Stays], list[Front]] = {}
+                for move in self.moves[place]:
+                    after = list(onward.get(move.after, ()))
+                    if self.may_close(move.after, place + 1):
+                        after.append((np.zeros(1), np.full(1, ended)))
+                    if not after:
+                        continue
+                    rest = joined(after)
+                    own = added(front_of(move.rows.held, _row_amount(move.rows, amount)), rest, move.fresh)
+                    fits = own[0] <= move.rows.buffer[1]
+                    before.setdefault(move.state, []).append((own[0][fits], own[1][fits]))
+                    so_far = front_of(move.costs.held, _amount(move.costs, amount))
+                    through.setdefault((move.rows.loops, move.rows.stays), []).append(added(so_far, rest, move.fresh))
+                for key, fronts in through.items():
+                    found[place].setdefault(key, {})[amount] = joined(fronts)
+                closed = joined(before.pop(CLOSED, [(np.zeros(0), np.zeros(0))]))
+                ended = float(closed[1].min(initial=np.inf))
+                onward = {state: [joined(fronts)] for state, fronts in before.items()}
+        return found
 
     def logged(self, state: Open, parts: Sequence[Costs], place: int) -> Costs:
         """The undominated of some states, each with a place in the log."""
@@ -334,3 +393,18 @@ class Join:
             if begins:
                 loops = None
         return found[::-1]
+
+
+def _fresh(state: Open, rows: Rows) -> float:
+    there = dict(state.waiting)
+    return sum(size for name, size in rows.waits.items() if name not in there)
+
+
+def _amount(costs: Costs, amount: Amount) -> Array:
+    if isinstance(amount, int):
+        return costs.latency + costs.seconds[:, amount]
+    return np.asarray(getattr(costs, amount))
+
+
+def _row_amount(rows: Rows, amount: Amount) -> Array:
+    return rows.seconds[:, amount] if isinstance(amount, int) else np.asarray(getattr(rows, amount))

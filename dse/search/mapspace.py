@@ -23,6 +23,8 @@ Order = tuple[int, ...]
 Axes = tuple[int, ...]
 """A factor for each axis of a chain."""
 
+LARGEST_TABLE = 1 << 21
+"""Extents that a table is made for; larger mapspaces do without."""
 LOOP_BITS = 8
 """Bits of a count of loops, of which a level has fewer than 256."""
 
@@ -59,6 +61,18 @@ class Mapspace:
     def compute_units(self) -> int:
         """PEs at the end of the chain."""
         return math.prod(size for level in self.problem.levels for _, size in level.axes)
+
+    @cached_property
+    def tabled(self) -> bool:
+        """Whether there are few enough combinations of extents to make tables of."""
+        return math.prod(len(own) for own in self.divisors) <= LARGEST_TABLE
+
+    @cached_property
+    def grid(self) -> NDArray[np.int64]:
+        """Every combination of extents, in the order of their codes; shape (combinations, ranks)."""
+        shape = [len(own) for own in self.divisors]
+        places = np.unravel_index(np.arange(math.prod(shape)), shape, order="F")
+        return np.stack([own[place] for own, place in zip(self.divisors, places, strict=True)], axis=1)
 
     def positions(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Position of each extent among the divisors of its rank; shape (n, ranks)."""

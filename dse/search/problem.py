@@ -93,6 +93,10 @@ class Problem:
         """The level whose use is called the mapping's capacity: the outermost one that is bounded."""
         return next((depth for depth, level in enumerate(self.levels) if level.capacity != float("inf")), None)
 
+    def shared_loops(self, inside: Sequence[int], order: Sequence[int]) -> tuple[tuple[str, int], ...]:
+        """Loops around extents, outermost first, where `order` gives the ranks that step, innermost first."""
+        return tuple((self.ranks[rank], int(self.sizes[rank] // inside[rank])) for rank in reversed(order))
+
     @cached_property
     def keep_choices(self) -> list[list[KeepChoice]]:
         """By level, the sets of tensors that it may keep, the largest first."""

@@ -22,6 +22,7 @@ from dse.search.growth import FROM_BUFFER, Growth, Stream, settle, waiting_strea
 from dse.search.mapspace import Order
 from dse.search.population import Array, Column, Population, Ranking, join, undominated
 from dse.search.problem import KeepChoice, Point
+from dse.search.rest import Rest
 from dse.specs.mapspace import OBJECTIVES
 
 CHUNK_ROWS = 1 << 18
@@ -49,9 +50,9 @@ class Beam:
 class Run:
     """One run from the innermost level to the outermost; a `beam` limits what it keeps at each boundary.
 
-    `limit` is what is known by metric: nothing that costs more is kept. Of an Einsum that others are fused with, `rest`
-    gives what those others come to at least, by column, and each limit holds for the sum; rows then stay apart that
-    differ in their shared loops or in what stays in the buffer.
+    `limit` is what is known by metric: nothing that costs more is kept. Of an Einsum that others may be fused with, `rest`
+    gives what those others come to at least, and each limit holds for the sum; rows then stay apart that differ in their
+    shared loops or in what stays in the buffer.
     """
 
     growth: Growth
@@ -62,7 +63,7 @@ class Run:
     beam: Beam | None
     chunk: int
     progress: Callable[[float], None] = lambda share: None
-    rest: Mapping[Column, float] | None = None
+    rest: Rest | None = None
     cut: Counter[str] = field(default_factory=Counter)
     priced: int = 0
     stages: list[Stage] = field(default_factory=list)
@@ -176,9 +177,11 @@ class Run:
                             self.growth.close(depth, part, tiles, keep.ending)
                             if self.rest is not None and depth == self.problem.buffer:
                                 part.columns["stays",] = np.full(len(part), self.stays.index(keep.staying))
+                                self.add_rest(part, number)
                             if self.rest is not None and depth == 0:
                                 codes = self.space.codes(parent.extents)
                                 part.columns["shared",] = codes * MOST_ORDERS + place
+                                self.add_shared_rest(part, parent.extents, order)
                             if depth == 0:
                                 for stream in waiting_streams(part):
                                     settle(part, stream)
@@ -204,7 +207,7 @@ class Run:
         for rank, table in enumerate(tables):
             most = most * table.count[positions[:, rank]]
         ends = np.cumsum(most)
-        bounds = self.needed_bounds() if self.limit and self.bounds["energy",].tabled else []
+        bounds = self.needed_bounds() if self.limit and self.space.tabled else []
         serving = {bound.metric: bound.serving(population, depth, number, spread=True) for bound in bounds}
         outside = {bound.metric: bound.table(depth, smallest=False)[number] for bound in bounds}
         beyond = {bound.metric: bound.table(depth, smallest=True)[number] for bound in bounds}
@@ -212,7 +215,7 @@ class Run:
 
         def may(tables: Mapping[Column, Array], rows: Array, codes: Array) -> NDArray[np.bool_]:
             least = {name: table[codes] + serving[name][rows] for name, table in tables.items()}
-            hopeful = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
+            hopeful = self.promising(self.metrics_of(least, seconds[rows], population, rows).__getitem__)
             self.cut["bound"] += len(hopeful) - int(hopeful.sum())
             return hopeful
 
@@ -251,7 +254,7 @@ class Run:
                     bound.metric: outside[bound.metric][codes] + bound.growing(population, rows, extents, depth, number)
                     for bound in bounds
                 }
-                hopeful = self.promising(self.metrics_of(least, seconds[rows]).__getitem__)
+                hopeful = self.promising(self.metrics_of(least, seconds[rows], population, rows).__getitem__)
                 self.cut["bound"] += len(hopeful) - int(hopeful.sum())
                 rows, extents, codes, kinds = rows[hopeful], extents[hopeful], codes[hopeful], kinds[hopeful]
             if len(rows):
@@ -400,12 +403,16 @@ class Run:
             for name, bound in self.bounds.items()
             if name[0] in asked
         }
-        return self.metrics_of(least, self.least_seconds(population, depth))[metric]
+        rows = np.arange(len(population))
+        return self.metrics_of(least, self.least_seconds(population, depth), population, rows)[metric]
 
-    def metrics_of(self, least: Mapping[Column, Array], seconds: Array) -> dict[str, Array]:
-        """Least values by metric, from those of energy, DRAM traffic and each time, and the seconds known so far."""
-        rest = self.rest or {}
-        least = {name: values + rest.get(name, 0.0) for name, values in least.items()}
+    def metrics_of(
+        self, least: Mapping[Column, Array], seconds: Array, population: Population, rows: Array
+    ) -> dict[str, Array]:
+        """Least values by metric for rows of a population, from those of energy, DRAM traffic and each time, and the
+        seconds known so far."""
+        if self.rest is not None:
+            least = {name: values + self.rest_of(name, population, tabled=True)[rows] for name, values in least.items()}
         found = {name[0]: values for name, values in least.items() if name[0] != "seconds"}
         found["latency"] = np.maximum.reduce([seconds, *(each for name, each in least.items() if name[0] == "seconds")])
         if "energy" in found:
@@ -415,12 +422,48 @@ class Run:
     def least_seconds(self, population: Population, depth: int) -> Array:
         """Seconds so far, if fan-outs further out divide them by all that they have."""
         outer = math.prod(size for level in self.problem.levels[:depth] for _, size in level.axes)
-        rest = self.rest or {}
-        latency: Array = population.columns["latency",] / outer + rest.get(("latency",), 0.0)
+        latency: Array = population.columns["latency",] / outer
+        if self.rest is not None:
+            latency = latency + self.rest_of(("latency",), population, tabled=False)
         for name, column in population.columns.items():
             if name[:2] == ("sum", "seconds"):
-                latency = np.maximum(latency, column / outer + rest.get(name[1:], 0.0))
+                rest = 0.0 if self.rest is None else self.rest_of(name[1:], population, tabled=False)
+                latency = np.maximum(latency, column / outer + rest)
         return latency
+
+    # ---- what others come to
+
+    def add_rest(self, part: Population, number: int) -> None:
+        """Remember what others come to at least, once what the buffer keeps is known."""
+        if self.rest is None:
+            return
+        codes = self.space.codes(part.extents) if self.space.tabled else None
+        for column in self.rest.columns:
+            least = self.rest.table(column, number)[codes] if codes is not None else self.rest.least(column)
+            part.columns["rest", column] = np.broadcast_to(least, len(part))
+
+    def add_shared_rest(self, part: Population, inside: NDArray[np.int64], order: Order) -> None:
+        """Remember what others come to at least, now that the loops that they share are known."""
+        if self.rest is None:
+            return
+        held, columns = part.columns["held",], part.columns
+        labels = columns.get(("stays",), np.zeros(len(part), dtype=np.int64))
+        kinds, kind_of = np.unique(np.concatenate([inside, labels[:, None]], axis=1), axis=0, return_inverse=True)
+        for column in self.rest.columns:
+            columns["rest", column] = np.full(len(part), np.inf)
+        for number, kind in enumerate(kinds.tolist()):
+            own = np.flatnonzero(kind_of == number)
+            loops = self.problem.shared_loops(kind[:-1], order)
+            for column in self.rest.columns:
+                columns["rest", column][own] = self.rest.of(column, loops, self.stays[kind[-1]], held[own])
+
+    def rest_of(self, column: Column, population: Population, *, tabled: bool) -> Array:
+        """What others come to at least for each row; nothing where it is in the bounds' tables already."""
+        known = population.columns.get(("rest", column))
+        if known is not None:
+            return known
+        inside = tabled and self.problem.buffer is not None and self.space.tabled
+        return np.full(len(population), 0.0 if inside or self.rest is None else self.rest.least(column))
 
     def points(self, finished: Population) -> list[Point]:
         """The best of the finished mappings, or the front, with its costs."""
