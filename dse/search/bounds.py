@@ -8,7 +8,7 @@ than the least of all entries that its extents divide.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 
 from dse.search.growth import Growth, waiting_streams
 from dse.search.population import Array, Column, Population
-from dse.search.rest import Rest
+from dse.search.problem import KeepChoice
 
 
 class Bounds:
     """Lower bounds for one mapspace and one metric: ("energy",), ("dram",), or (seconds, 0, key) of the outermost memory.
 
-    Inside the buffer they hold the `rest` as well, if there is one and tables are made.
+    `beyond` is what the buffer's tiles cost further out at least, by number of the set kept and by code of extents, where
+    that is known better, with what others come to.
     """
 
-    def __init__(self, growth: Growth, metric: Column, rest: Rest | None = None) -> None:
-        self.rest = rest
+    def __init__(self, growth: Growth, metric: Column, beyond: Sequence[Array] | None = None) -> None:
+        self.beyond = beyond
         self.growth = growth
         self.space = growth.space
         self.problem = growth.problem
@@ -171,16 +172,16 @@ class Bounds:
         `smallest` gives the least over all extents that the code's divide, infinite where none fits the level.
         """
         if level not in self._tables:
-            exact = [self._outside(level, number) for number in range(len(self.problem.keep_choices[level]))]
-            if self.rest is not None and level == self.problem.buffer:
-                exact = [cost + self.rest.table(self.metric, number) for number, cost in enumerate(exact)]
+            if self.beyond is not None and level == self.problem.buffer:
+                exact = list(self.beyond)
+            else:
+                exact = [self._outside(level, keep) for keep in self.problem.keep_choices[level]]
             self._tables[level] = exact
             self._tables[~level] = [self._least_of_multiples(values) for values in exact]
         return self._tables[~level if smallest else level]
 
-    def _outside(self, level: int, number: int) -> Array:
+    def _outside(self, level: int, keep: KeepChoice) -> Array:
         """What fresh tiles of a level cost further out, for every combination of extents."""
-        keep = self.problem.keep_choices[level][number]
         fits = self.space.held(keep.tiled, self.space.grid) <= self.problem.levels[level].capacity
         for own, left, extents in zip(self.space.divisors, self.space.left[level], self.space.grid.T, strict=True):
             fits &= left[np.searchsorted(own, extents)]

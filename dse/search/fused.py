@@ -18,15 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from dse.search.bounds import Bounds
 from dse.search.finished import Stage, nest_of
 from dse.search.fusion import Fusion, with_shared_loops
 from dse.search.growth import Growth
 from dse.search.join import NO_BUFFER, Amount, Join, Rows, Step
 from dse.search.mapper import Proof, map_einsum
 from dse.search.mapspace import Mapspace
-from dse.search.outer import OuterGrowth, least_seconds
-from dse.search.population import Column, Population
+from dse.search.outer import OuterGrowth, beyond_buffer, bounds_of, least_seconds
+from dse.search.population import Array, Column, Population
 from dse.search.problem import HERE, LevelMapping, Nest, Problem
 from dse.search.rest import Front, Loops, Rest, Stays
 from dse.search.run import CHUNK_ROWS, Run
@@ -95,21 +94,28 @@ def map_fused(
     """
     wide = [[with_shared_loops(problem, fusion) for problem in own] for own in problems]
     search = _Search(wide, fusion, objective, _keys(wide), demanded)
-    most = {} if known is None else search.limit({**known, "dram": known["dram"] / wide[0][0].word_bytes})
+    most = {}
+    if known is not None:
+        most = {OBJECTIVES[objective][0]: known[OBJECTIVES[objective][0]]}
+        most = {metric: value / (wide[0][0].word_bytes if metric == "dram" else 1) for metric, value in most.items()}
     with _Pool(jobs) as pool:
-        outer = pool.map(_outer_part, search.jobs(most))
+        outer = search.join(pool.map(_outer_part, search.jobs(most)))
         progress("outer parts", 1 / 3)
-        least = search.join(outer, most)
+        floor = None if outer is None else outer.floor()
+        if outer is None or floor is None:
+            return None
+        least = next((found[0] for found in map(outer.best, search.limits(floor, most)) if found is not None), None)
         if least is None:
             return None
         progress("least of all", 1 / 2)
-        rests = least.join.rests(search.amounts)
-        for limit in search.limits(least.costs, most):
-            exact = pool.map(_candidates, search.jobs(limit, rests))
-            best = search.join(exact, limit)
-            if best is not None:
+        for limit in search.limits(least, most):
+            outer.best(limit)
+            exact = pool.map(_candidates, search.jobs(limit, outer.rests(search.amounts)))
+            join = search.join(exact)
+            best = None if join is None else join.best(limit)
+            if join is not None and best is not None:
                 progress("every mapping", 1.0)
-                return search.finished(exact, best)
+                return search.finished(exact, best, outer.priced + join.priced)
     return None
 
 
@@ -147,15 +153,6 @@ def _keys(problems: Sequence[Sequence[Problem]]) -> tuple[Key, ...]:
         (level.memory, key) for own in problems for problem in own for level in problem.levels for key in level.seconds
     ]
     return (COMPUTE, *dict.fromkeys(found))
-
-
-@dataclass(frozen=True)
-class _Joined:
-    """The best way to put candidates together: costs (capacity in elements), Einsum by Einsum, and how it was found."""
-
-    costs: Mapping[str, float]
-    steps: Sequence[Step]
-    join: Join
 
 
 @dataclass
@@ -205,11 +202,6 @@ class _Search:
         found[self.keys.index(COMPUTE)] = [("latency",)]
         return found
 
-    def limit(self, costs: Mapping[str, float]) -> dict[str, float]:
-        """What is to be beaten."""
-        first = OBJECTIVES[self.objective][0]
-        return {first: costs[first]}
-
     def limits(self, least: Mapping[str, float], most: Mapping[str, float]) -> Iterator[dict[str, float]]:
         """What mappings may come to, wider and wider, where nothing can come to less than `least`.
 
@@ -229,23 +221,21 @@ class _Search:
         left = iter(candidates)
         return [[next(left) for _ in own] for own in self.problems]
 
-    def join(self, candidates: Sequence[Candidates], limit: Mapping[str, float]) -> _Joined | None:
-        """The best way to put candidates together."""
-        every = self.grouped(candidates)
+    def join(self, candidates: Sequence[Candidates]) -> Join | None:
+        """All ways to put candidates together."""
         rows = [
             [replace(rows, place=rows.place * len(own) + unit) for unit, each in enumerate(own) for rows in each.rows]
-            for own in every
+            for own in self.grouped(candidates)
         ]
-        if not all(rows):
-            return None
-        join = Join(self.fusion, rows, self.objective, limit, self.demanded)
-        best = join.best()
-        return None if best is None else _Joined(*best, join)
+        return Join(self.fusion, rows, self.objective, self.demanded) if all(rows) else None
 
-    def finished(self, candidates: Sequence[Candidates], best: _Joined) -> FusedMap:
-        """The mapping that was found, Einsum by Einsum."""
+    def finished(
+        self, candidates: Sequence[Candidates], best: tuple[Mapping[str, float], Sequence[Step]], joined: int
+    ) -> FusedMap:
+        """The mapping that was found, Einsum by Einsum, where so many states were `joined`."""
+        costs, steps = best
         placed, groups = [], []
-        for own, step in zip(self.grouped(candidates), best.steps, strict=True):
+        for own, step in zip(self.grouped(candidates), steps, strict=True):
             row, unit = divmod(step.row, len(own))
             chosen = own[unit]
             nest = nest_of(chosen.problem, chosen.stages, row)
@@ -261,10 +251,10 @@ class _Search:
         cut: Counter[str] = Counter()
         for each in candidates:
             cut.update(each.cut)
-        priced = sum(each.priced for each in candidates) + best.join.priced
+        priced = sum(each.priced for each in candidates) + joined
         size = math.prod(sum(Mapspace(each).size() for each in own) for own in self.problems)
         word = self.problems[0][0].word_bytes
-        in_bytes = {**best.costs, "capacity": best.costs["capacity"] * word, "dram": best.costs["dram"] * word}
+        in_bytes = {**costs, "capacity": costs["capacity"] * word, "dram": costs["dram"] * word}
         return FusedMap(tuple(placed), tuple(groups), in_bytes, Proof(size, priced, dict(sorted(cut.items()))))
 
 
@@ -277,7 +267,15 @@ def _candidates(
     fusion: Fusion,
 ) -> Candidates:
     """Mappings of one Einsum that may be part of what comes to the limit."""
-    return _of_growth(Growth(Mapspace(problem), with_dram=True, apart=True), objective, limit, rest, keys, fusion)
+    others = _rest(problem, rest)
+    beyond: Mapping[Column, Sequence[Array]] = {}
+    beside: Mapping[Column, Sequence[Array]] = {}
+    growth = Growth(Mapspace(problem), with_dram=True, apart=True)
+    if limit and (problem.shared or problem.stays) and growth.space.tabled:
+        beyond, beside = beyond_buffer(problem, objective, limit, others)
+    bounds = bounds_of(growth, beyond)
+    run = Run(growth, bounds, objective, (), limit, None, CHUNK_ROWS, rest=others, beside=beside)
+    return _finished(run, keys, fusion)
 
 
 def _outer_part(
@@ -294,7 +292,8 @@ def _outer_part(
             growth = OuterGrowth(problem)
         except ValueError:
             return Candidates(problem, (), (), 0, {})
-        return _of_growth(growth, objective, limit, rest, keys, fusion)
+        run = Run(growth, bounds_of(growth), objective, (), limit, None, CHUNK_ROWS, rest=_rest(problem, rest))
+        return _finished(run, keys, fusion)
     best = map_einsum(problem, "energy").points
     if not best:
         return Candidates(problem, (), (), 0, {})
@@ -308,24 +307,15 @@ def _outer_part(
     return Candidates(problem, (alone,), (), 0, {})
 
 
-def _of_growth(
-    growth: Growth,
-    objective: str,
-    limit: Mapping[str, float],
-    rest: Mapping[tuple[Loops, Stays], Mapping[Column, Front]],
-    keys: Sequence[Key],
-    fusion: Fusion,
-) -> Candidates:
-    problem = growth.problem
-    buffer = problem.buffer
-    others = Rest(growth.space, rest, math.inf if buffer is None else problem.levels[buffer].capacity)
-    metrics: list[Column] = [("energy",), *(("seconds", 1, key) for key in problem.levels[1].seconds), ("dram",)]
-    bounds = {metric: Bounds(growth, metric, others) for metric in metrics}
-    run = Run(growth, bounds, objective, (), limit, None, CHUNK_ROWS, rest=others)
+def _rest(problem: Problem, blocks: Mapping[tuple[Loops, Stays], Mapping[Column, Front]]) -> Rest:
+    return Rest(math.inf if problem.buffer is None else problem.levels[problem.buffer].capacity, blocks)
+
+
+def _finished(run: Run, keys: Sequence[Key], fusion: Fusion) -> Candidates:
     rows: list[Rows] = []
     for population in run.finished():
-        rows += _rows(problem, run, population, keys, fusion)
-    return Candidates(problem, tuple(rows), tuple(run.stages), run.priced, dict(run.cut))
+        rows += _rows(run.problem, run, population, keys, fusion)
+    return Candidates(run.problem, tuple(rows), tuple(run.stages), run.priced, dict(run.cut))
 
 
 def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key], fusion: Fusion) -> list[Rows]:

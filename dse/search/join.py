@@ -43,6 +43,11 @@ class Rows:
     held: Array
     place: NDArray[np.int64]
 
+    @cached_property
+    def least(self) -> Array:
+        """The least energy, DRAM traffic, and seconds."""
+        return np.array([self.energy.min(), self.dram.min(), *self.seconds.min(axis=0)])
+
 
 @dataclass(frozen=True)
 class Open:
@@ -64,10 +69,9 @@ Amount = str | int
 
 @dataclass(frozen=True)
 class Move:
-    """Rows of an Einsum that join a state, of which `costs` are known, and lead to another; `fresh` elements begin to wait."""
+    """Rows of an Einsum that join a state and lead to another; `fresh` elements begin to wait."""
 
     state: Open
-    costs: Costs
     rows: Rows
     after: Open
     fresh: float
@@ -112,46 +116,89 @@ class Step:
 class Join:
     """All ways to put Einsums together, `rows` of each.
 
-    States that cannot come to the `limit` by metric, whatever the Einsums to come cost, are dropped.
+    `reached` holds the costs of all states that the last search for the best went through.
     """
 
     fusion: Fusion
     rows: Sequence[Sequence[Rows]]
     objective: str
-    limit: Mapping[str, float]
     demanded: Sequence[tuple[int, int]] | None = None
     priced: int = 0
+    limit: Mapping[str, float] = field(default_factory=dict)
     log: list[tuple[int, int, bool, Loops]] = field(default_factory=list)
-    moves: list[list[Move]] = field(default_factory=list)
+    reached: list[dict[Open, Costs]] = field(default_factory=list)
 
-    def best(self) -> tuple[dict[str, float], list[Step]] | None:
-        """The best way and its costs (capacity in elements), Einsum by Einsum, or None."""
-        count = len(self.rows[0][0].seconds[0]) if self.rows[0] else 1
+    def best(self, limit: Mapping[str, float]) -> tuple[dict[str, float], list[Step]] | None:
+        """The best way and its costs (capacity in elements), Einsum by Einsum; None where none comes to the limit by
+        metric."""
+        self.limit, self.log, self.reached = limit, [], []
         zero = np.zeros(1)
-        closed: Costs | None = Costs(zero, zero, zero, np.zeros((1, count)), zero, zero, np.full(1, -1, dtype=np.int64))
+        width = len(self.rows[0][0].seconds[0])
+        closed: Costs | None = Costs(zero, zero, zero, np.zeros((1, width)), zero, zero, np.full(1, -1, dtype=np.int64))
         opened: dict[Open, Costs] = {}
-        for place in range(len(self.rows)):
+        for place, moves in enumerate(self.moves):
+            self.reached.append({**opened, **({} if closed is None else {CLOSED: closed})})
             grown: dict[Open, list[Costs]] = {}
-            self.moves.append([])
-            if closed is not None:
-                opened[CLOSED] = closed
-            for state, costs in opened.items():
-                for after, rows in self.following(state, place):
-                    move = Move(state, costs, rows, after, _fresh(state, rows))
-                    more = self.moved(move, place)
-                    if more is not None:
-                        self.moves[-1].append(move)
-                        grown.setdefault(after, []).append(more)
+            for move in moves:
+                costs, ahead = self.reached[place].get(move.state), self.ahead[place + 1].get(move.after)
+                more = None if costs is None or ahead is None else self.moved(move, costs, ahead)
+                if more is not None:
+                    grown.setdefault(move.after, []).append(more)
             opened = {state: self.logged(state, parts, place) for state, parts in grown.items()}
             closing = [self.closed(costs) for state, costs in opened.items() if self.may_close(state, place + 1)]
             closed = self.kept(together(closing), closed=True) if closing else None
             opened = {state: costs for state, costs in opened.items() if self.may_go_on(state, place + 1)}
         if closed is None or not len(closed.energy):
             return None
-        costs_of = self.metrics(closed, len(self.rows))
+        costs_of = self.metrics(closed)
         order = np.lexsort([costs_of[metric] for metric in reversed(OBJECTIVES[self.objective])])
         found = {metric: float(values[order[0]]) for metric, values in costs_of.items()}
         return found, self.steps(int(closed.trail[order[0]]))
+
+    @cached_property
+    def moves(self) -> list[list[Move]]:
+        """Every move, by the Einsum that joins."""
+        found: list[list[Move]] = []
+        reached: dict[Open, float] = {CLOSED: 0.0}
+        for place in range(len(self.rows)):
+            found.append([])
+            after: dict[Open, float] = {}
+            for state, held in reached.items():
+                for to, rows in self.following(state, place):
+                    move = Move(state, rows, to, _fresh(state, rows))
+                    now = held + float(rows.held.min()) + move.fresh
+                    if now <= rows.buffer[1]:
+                        found[-1].append(move)
+                        after[to] = min(now, after.get(to, now))
+            reached = {state: held for state, held in after.items() if self.may_go_on(state, place + 1)}
+            if any(self.may_close(state, place + 1) for state in after):
+                reached[CLOSED] = 0.0
+        return found
+
+    @cached_property
+    def ahead(self) -> list[dict[Open, Array]]:
+        """By place, what the Einsums to come cost at least from each state on: energy, DRAM traffic, seconds; nothing of
+        a state from which no way leads to the end."""
+        onward = {CLOSED: np.zeros_like(self.rows[0][0].least)}
+        found = [onward]
+        for place in reversed(range(len(self.rows))):
+            before: dict[Open, Array] = {}
+            for move in self.moves[place]:
+                if CLOSED in onward and self.may_close(move.after, place + 1):
+                    onward[move.after] = _least(onward.get(move.after), onward[CLOSED])
+                if move.after in onward:
+                    before[move.state] = _least(before.get(move.state), move.rows.least + onward[move.after])
+            onward = before
+            found.insert(0, onward)
+        return found
+
+    def floor(self) -> dict[str, float] | None:
+        """What any way comes to at least, by metric, or None where there is no way."""
+        least = self.ahead[0].get(CLOSED)
+        if least is None:
+            return None
+        energy, dram, latency = float(least[0]), float(least[1]), float(least[2:].max())
+        return {"energy": energy, "dram": dram, "latency": latency, "edp": energy * latency}
 
     def following(self, state: Open, place: int) -> Iterator[tuple[Open, Rows]]:
         """Rows of an Einsum that may come next, and the state that they lead to."""
@@ -165,18 +212,6 @@ class Join:
                 waiting = self.waiting(state, rows, place, start)
                 if waiting is not None:
                     yield Open(start, rows.buffer, loops, waiting), rows
-
-    @cached_property
-    def least(self) -> list[tuple[float, float, Array]]:
-        """What each Einsum comes to at least: energy, DRAM traffic, seconds."""
-        return [
-            (
-                min(float(rows.energy.min()) for rows in every),
-                min(float(rows.dram.min()) for rows in every),
-                np.minimum.reduce([rows.seconds.min(axis=0) for rows in every]),
-            )
-            for every in self.rows
-        ]
 
     @cached_property
     def by_loops(self) -> list[dict[Loops, list[Rows]]]:
@@ -238,9 +273,9 @@ class Join:
         going_on = {name: how for name, how in there.items() if self.fusion.users(name)[-1] > place}
         return tuple(sorted(going_on.items()))
 
-    def moved(self, move: Move, place: int) -> Costs | None:
-        """Every state with every row."""
-        costs, rows = move.costs, move.rows
+    def moved(self, move: Move, costs: Costs, ahead: Array) -> Costs | None:
+        """Every state with every row; `ahead` is what the Einsums to come cost at least."""
+        rows = move.rows
         one, other = (
             np.repeat(np.arange(len(costs.energy)), len(rows.energy)),
             np.tile(np.arange(len(rows.energy)), len(costs.energy)),
@@ -258,7 +293,7 @@ class Join:
             costs.most[one],
             np.stack([costs.trail[one], rows.place[other]], axis=1),
         )
-        within = self.promising(more, place + 1)
+        within = self.promising(more, ahead)
         return more.take(within) if within.any() else None
 
     def rests(self, amounts: Sequence[Amount]) -> list[dict[tuple[Loops, Stays], dict[Amount, Front]]]:
@@ -274,6 +309,9 @@ class Join:
                 before: dict[Open, list[Front]] = {}
                 through: dict[tuple[Loops, Stays], list[Front]] = {}
                 for move in self.moves[place]:
+                    costs = self.reached[place].get(move.state)
+                    if costs is None:
+                        continue
                     after = list(onward.get(move.after, ()))
                     if self.may_close(move.after, place + 1):
                         after.append((np.zeros(1), np.full(1, ended)))
@@ -283,7 +321,7 @@ class Join:
                     own = added(front_of(move.rows.held, _row_amount(move.rows, amount)), rest, move.fresh)
                     fits = own[0] <= move.rows.buffer[1]
                     before.setdefault(move.state, []).append((own[0][fits], own[1][fits]))
-                    so_far = front_of(move.costs.held, _amount(move.costs, amount))
+                    so_far = front_of(costs.held, _amount(costs, amount))
                     through.setdefault((move.rows.loops, move.rows.stays), []).append(added(so_far, rest, move.fresh))
                 for key, fronts in through.items():
                     found[place].setdefault(key, {})[amount] = joined(fronts)
@@ -342,12 +380,14 @@ class Join:
 
     def kept(self, costs: Costs, *, closed: bool) -> Costs:
         """Without dominated states."""
+        if len(costs.energy) == 1:
+            return costs.take(np.zeros(1, dtype=np.int64))
         zero = np.zeros(len(costs.energy))
         times = [costs.latency, *(costs.latency + column for column in costs.seconds.T)]
         every: list[Array] = [] if closed else [costs.held]
         then: list[Any]
         if closed:
-            values = self.metrics(costs, len(self.rows))
+            values = self.metrics(costs)
             if self.objective == "edp":
                 every, then = [costs.latency, costs.energy], [costs.most]
             else:
@@ -361,22 +401,21 @@ class Join:
         keep = undominated([zero], Ranking(every, [], then), tuple(trail.T))
         return costs.take(keep)
 
-    def metrics(self, costs: Costs, end: int) -> dict[str, Array]:
-        """What states come to at least, by metric, if each Einsum from `end` on costs the least it can."""
-        rest = self.least[end:]
-        seconds = costs.seconds + sum((times for _, _, times in rest), np.zeros(costs.seconds.shape[1]))
+    def metrics(self, costs: Costs, ahead: Array | None = None) -> dict[str, Array]:
+        """What states come to at least, by metric; `ahead` is what the Einsums to come cost at least."""
+        more: Any = np.zeros(2 + costs.seconds.shape[1]) if ahead is None else ahead
         found = {
-            "energy": costs.energy + sum(energy for energy, _, _ in rest),
-            "dram": costs.dram + sum(dram for _, dram, _ in rest),
-            "latency": costs.latency + seconds.max(axis=1),
+            "energy": costs.energy + more[0],
+            "dram": costs.dram + more[1],
+            "latency": costs.latency + (costs.seconds + more[2:]).max(axis=1),
             "capacity": np.maximum(costs.most, costs.held),
         }
         found["edp"] = found["energy"] * found["latency"]
         return found
 
-    def promising(self, costs: Costs, end: int) -> NDArray[np.bool_]:
+    def promising(self, costs: Costs, ahead: Array) -> NDArray[np.bool_]:
         """States that the limit does not rule out."""
-        found = self.metrics(costs, end)
+        found = self.metrics(costs, ahead)
         within = np.ones(len(costs.energy), dtype=bool)
         for metric, most in self.limit.items():
             within &= found[metric] <= most * MARGIN
@@ -393,6 +432,10 @@ class Join:
             if begins:
                 loops = None
         return found[::-1]
+
+
+def _least(one: Array | None, other: Array) -> Array:
+    return other if one is None else np.minimum(one, other)
 
 
 def _fresh(state: Open, rows: Rows) -> float:

@@ -7,16 +7,19 @@ part is one number, the least of any. So a whole mapping costs no less than its 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from dse.search.bounds import Bounds
 from dse.search.growth import SETTLED, Growth, Tiles
 from dse.search.mapper import map_einsum
 from dse.search.mapspace import Mapspace
-from dse.search.population import Population
+from dse.search.population import Array, Column, Population
 from dse.search.problem import Constraints, Problem
+from dse.search.rest import Rest
+from dse.search.run import CHUNK_ROWS, Run
 
 
 def most_busy(problem: Problem) -> int:
@@ -34,10 +37,11 @@ class OuterGrowth(Growth):
 
     The inside takes each element of an operand once at least, and, as it holds nothing between iterations of the shared
     loops, each element of a tile once in each of them. Those are in the least energy of the inside at the least price
-    that they may have, and stand here at the price that they do.
+    that they may have, and stand here at the price that they do; or, if asked `beyond` the buffer, not at all.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, beyond: bool = False) -> None:
+        self.beyond = beyond
         buffer = _buffer_of(problem)
         levels = (*problem.levels[:buffer], replace(problem.levels[buffer], axes=()))
         demands = _without(problem.constraints, {level.memory for level in problem.levels[buffer:]})
@@ -46,7 +50,7 @@ class OuterGrowth(Growth):
 
     def least_inside(self, problem: Problem) -> float:
         """Least energy of what is inside the buffer, in pJ, whatever loops are outside; without one exchange of each
-        element with the buffer."""
+        element with the buffer, unless that stands for all there is."""
         buffer = _buffer_of(problem)
         outer = problem.levels[1 : buffer + 1]
         read, write = (min(getattr(level, name) for level in outer) for name in ("read_pj", "write_pj"))
@@ -64,6 +68,8 @@ class OuterGrowth(Growth):
         points = map_einsum(alone, "energy").points
         if not points:
             raise ValueError(f"nothing inside {own.memory} holds the tiles of {problem.einsum}")
+        if self.beyond:
+            return float(points[0].costs["energy"])
         exchanged = sum(
             count * (write if operand.is_output else read)
             for operand, count in zip(problem.operands, self.elements, strict=True)
@@ -76,16 +82,20 @@ class OuterGrowth(Growth):
         rows, columns = len(population), population.columns
         columns["sum", "energy"], columns["latency",] = np.full(rows, self.inside), np.full(rows, self.seconds)
         for operand, elements in enumerate(self.elements):
-            columns["open", operand, SETTLED] = np.full(rows, elements)
+            columns["open", operand, SETTLED] = np.full(rows, 0.0 if self.beyond else elements)
         return population
 
     def close(self, depth: int, part: Population, tiles: Tiles, ending: Container[str]) -> None:
         """As in any growth; the outermost memory serves what passes the buffer in each iteration of the shared loops."""
-        if depth == 1:
-            for operand, tile in tiles.elements.items():
-                asked = part.columns.get(("open", operand, SETTLED))
-                if asked is not None and not self.space.soft[operand]:
-                    part.columns["open", operand, SETTLED] = np.maximum(asked, tile * tiles.repeats)
+        columns = part.columns
+        asked = {operand: columns.get(("open", operand, SETTLED)) for operand in tiles.elements}
+        if self.beyond and asked.get(self.output) is not None:
+            self.charge(columns, ("sum",), depth, reads=np.full(len(part), self.elements[self.output]))
+        if depth == 1 and not self.beyond:
+            for operand, taken in asked.items():
+                if taken is not None and not self.space.soft[operand]:
+                    tile = tiles.elements[operand] * tiles.repeats
+                    columns["open", operand, SETTLED] = np.maximum(taken, tile)
         super().close(depth, part, tiles, ending)
 
 
@@ -107,3 +117,33 @@ def _without(demands: Constraints, slots: Container[str]) -> Constraints:
 
 def _but(kept: Mapping[str, frozenset[str]], memory: str) -> dict[str, frozenset[str]]:
     return {name: tensors for name, tensors in kept.items() if name != memory}
+
+
+def beyond_buffer(
+    problem: Problem, objective: str, limit: Mapping[str, float], rest: Rest
+) -> tuple[dict[Column, list[Array]], dict[Column, list[Array]]]:
+    """What the buffer's tiles cost further out, with what others come to, and the latter alone: the least of each column
+    by number of the set kept and by code of extents; infinite where the limit rules tiles out."""
+    growth = OuterGrowth(problem, beyond=True)
+    known = rest.tables(growth.space)
+    run = Run(growth, bounds_of(growth), objective, (), limit, None, CHUNK_ROWS, rest=rest, beside=known, by_tile=True)
+    count = len(run.keep_choices)
+    both, beside = ({column: np.full((count, len(run.space.grid)), np.inf) for column in rest.columns} for _ in range(2))
+    for population in run.finished():
+        columns = population.columns
+        codes, numbers = np.divmod(columns["tile",], count)
+        for column in rest.columns:
+            name = column if column == ("latency",) else ("sum", *column)
+            own = columns.get(name, np.zeros(len(population)))
+            if column == ("energy",):
+                own = own - growth.inside
+            np.minimum.at(both[column], (numbers, codes), own + columns["rest", column])
+            np.minimum.at(beside[column], (numbers, codes), columns["rest", column])
+    return {name: list(table) for name, table in both.items()}, {name: list(table) for name, table in beside.items()}
+
+
+def bounds_of(growth: Growth, beyond: Mapping[Column, Sequence[Array]] | None = None) -> dict[Column, Bounds]:
+    """The bounds of an Einsum that may be fused, by column."""
+    keys = growth.problem.levels[1].seconds
+    metrics: list[Column] = [("energy",), *(("seconds", 1, key) for key in keys), ("dram",)]
+    return {metric: Bounds(growth, metric, (beyond or {}).get(metric)) for metric in metrics}

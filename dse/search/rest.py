@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dse.search.mapspace import Mapspace
 from dse.search.population import Array, Column
+from dse.search.problem import KeepChoice
 
 Loops = tuple[tuple[str, int], ...]
 """Shared loops, outermost first: (rank variable, factor)."""
@@ -39,18 +41,21 @@ def joined(fronts: Sequence[Front]) -> Front:
     return front_of(np.concatenate([held for held, _ in fronts]), np.concatenate([amount for _, amount in fronts]))
 
 
+@dataclass(frozen=True)
 class Rest:
-    """The rest for one Einsum: `blocks` gives, by shared loops and what stays and by column, the elements that others
-    hold and the least that they come to."""
+    """The rest for one Einsum, whose buffer holds `capacity` elements.
 
-    def __init__(
-        self, space: Mapspace, blocks: Mapping[tuple[Loops, Stays], Mapping[Column, Front]], capacity: float
-    ) -> None:
-        self.space = space
-        self.blocks = blocks
-        self.capacity = capacity
-        self.columns = tuple(dict.fromkeys(column for block in blocks.values() for column in block))
-        self._tables: dict[tuple[Column, int], Array] = {}
+    `blocks` gives, by shared loops and what stays and by column, the elements that others hold and the least that they
+    come to.
+    """
+
+    capacity: float
+    blocks: Mapping[tuple[Loops, Stays], Mapping[Column, Front]]
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """Of what the least is known."""
+        return tuple(dict.fromkeys(column for block in self.blocks.values() for column in block))
 
     def least(self, column: Column) -> float:
         """The least whatever the Einsum does; 0 of what nothing is known of."""
@@ -64,33 +69,22 @@ class Rest:
             return np.full(len(held), np.inf)
         taken, amount = block[column]
         last = np.searchsorted(taken, self.capacity - held, side="right")
-        return np.concatenate([[np.inf], amount])[last]
+        return np.asarray(np.concatenate([[np.inf], amount])[last])
 
-    def table(self, column: Column, number: int) -> Array:
-        """The least by code of the extents that the buffer's tiles cover, whatever the shared loops, where the buffer
-        keeps the set of that number."""
-        if column not in self.columns:
-            return np.zeros(len(self.space.grid))
-        if (column, number) not in self._tables:
-            self._tables[column, number] = self._table(column, number)
-        return self._tables[column, number]
+    def tables(self, space: Mapspace) -> dict[Column, list[Array]]:
+        """The least whatever the shared loops, by number of the set that the buffer keeps and by code of the extents that
+        its tiles cover."""
+        depth = space.problem.buffer
+        choices = [] if depth is None else space.problem.keep_choices[depth]
+        return {column: [self._table(space, keep, column) for keep in choices] for column in self.columns}
 
-    def _table(self, column: Column, number: int) -> Array:
-        problem = self.space.problem
-        assert problem.buffer is not None
-        keep = problem.keep_choices[problem.buffer][number]
-        held = self.space.held(keep.tiled, self.space.grid)
+    def _table(self, space: Mapspace, keep: KeepChoice, column: Column) -> Array:
+        held = space.held(keep.tiled, space.grid)
         found = np.full(len(held), np.inf)
         for (loops, stays), block in self.blocks.items():
             if stays == keep.staying and column in block:
-                inside = self._inside(loops)
-                found[inside] = np.minimum(found[inside], self.of(column, loops, stays, held[inside]))
+                factors = dict(loops)
+                inside = np.array([size // factors.get(name, 1) for name, size in zip(space.problem.ranks, space.problem.sizes, strict=True)])
+                own = np.flatnonzero((inside % space.grid == 0).all(axis=1))
+                found[own] = np.minimum(found[own], self.of(column, loops, stays, held[own]))
         return found
-
-    def _inside(self, loops: Loops) -> NDArray[np.int64]:
-        """Codes of extents that shared loops can stand around."""
-        factors = dict(loops)
-        fits = np.ones(len(self.space.grid), dtype=bool)
-        for rank, (name, size) in enumerate(zip(self.space.problem.ranks, self.space.problem.sizes, strict=True)):
-            fits &= (size // factors.get(name, 1)) % self.space.grid[:, rank] == 0
-        return np.flatnonzero(fits)

@@ -52,7 +52,8 @@ class Run:
 
     `limit` is what is known by metric: nothing that costs more is kept. Of an Einsum that others may be fused with, `rest`
     gives what those others come to at least, and each limit holds for the sum; rows then stay apart that differ in their
-    shared loops or in what stays in the buffer.
+    shared loops or in what stays in the buffer, and if asked `by_tile`, in the buffer's tiles. `beside` is the rest by
+    number of the set that the buffer keeps and by code of the extents, where that is known.
     """
 
     growth: Growth
@@ -64,6 +65,8 @@ class Run:
     chunk: int
     progress: Callable[[float], None] = lambda share: None
     rest: Rest | None = None
+    beside: Mapping[Column, Sequence[Array]] = field(default_factory=dict)
+    by_tile: bool = False
     cut: Counter[str] = field(default_factory=Counter)
     priced: int = 0
     stages: list[Stage] = field(default_factory=list)
@@ -79,6 +82,7 @@ class Run:
             "dram": sum(self.growth.elements) if self.problem.levels[0].is_dram and each_once else 0.0,
         }
         self.stays = list(dict.fromkeys(each.staying for choices in self.problem.keep_choices for each in choices))
+        self.keep_choices = [] if self.problem.buffer is None else self.problem.keep_choices[self.problem.buffer]
         self.stage_count = len(self.problem.levels) + sum(bool(level.axes) for level in self.problem.levels)
 
     def run(self) -> Population | None:
@@ -176,7 +180,6 @@ class Run:
                             part = self.growth.loop(parent, grown, order, waiting)
                             self.growth.close(depth, part, tiles, keep.ending)
                             if self.rest is not None and depth == self.problem.buffer:
-                                part.columns["stays",] = np.full(len(part), self.stays.index(keep.staying))
                                 self.add_rest(part, number)
                             if self.rest is not None and depth == 0:
                                 codes = self.space.codes(parent.extents)
@@ -299,7 +302,7 @@ class Run:
     def pruned(self, population: Population, depth: int) -> Population:
         """Without dominated rows. Rows compare where extents, the promise and the lie of sliding tiles are equal."""
         keys = [self.space.codes(population.extents), population.columns["outputs",]]
-        keys += [column for name, column in population.columns.items() if name[0] in ("slide", "stays", "shared")]
+        keys += [column for name, column in population.columns.items() if name[0] in ("slide", "stays", "shared", "tile")]
         if self.problem.constraints.utilization and np.any(population.extents != self.sizes):
             keys.append(population.columns["busy",])
         keep = undominated(keys, self.ranking(population, depth), (population.origin, population.choice))
@@ -412,7 +415,7 @@ class Run:
         """Least values by metric for rows of a population, from those of energy, DRAM traffic and each time, and the
         seconds known so far."""
         if self.rest is not None:
-            least = {name: values + self.rest_of(name, population, tabled=True)[rows] for name, values in least.items()}
+            least = {name: values + self.rest_of(name, population, bound=self.bounds[name])[rows] for name, values in least.items()}
         found = {name[0]: values for name, values in least.items() if name[0] != "seconds"}
         found["latency"] = np.maximum.reduce([seconds, *(each for name, each in least.items() if name[0] == "seconds")])
         if "energy" in found:
@@ -424,22 +427,26 @@ class Run:
         outer = math.prod(size for level in self.problem.levels[:depth] for _, size in level.axes)
         latency: Array = population.columns["latency",] / outer
         if self.rest is not None:
-            latency = latency + self.rest_of(("latency",), population, tabled=False)
+            latency = latency + self.rest_of(("latency",), population)
         for name, column in population.columns.items():
             if name[:2] == ("sum", "seconds"):
-                rest = 0.0 if self.rest is None else self.rest_of(name[1:], population, tabled=False)
+                rest = 0.0 if self.rest is None else self.rest_of(name[1:], population)
                 latency = np.maximum(latency, column / outer + rest)
         return latency
 
     # ---- what others come to
 
     def add_rest(self, part: Population, number: int) -> None:
-        """Remember what others come to at least, once what the buffer keeps is known."""
+        """Remember what the buffer keeps, and what others then come to at least."""
         if self.rest is None:
             return
-        codes = self.space.codes(part.extents) if self.space.tabled else None
+        part.columns["stays",] = np.full(len(part), self.stays.index(self.keep_choices[number].staying))
+        codes = self.space.codes(part.extents)
+        if self.by_tile:
+            part.columns["tile",] = codes * len(self.keep_choices) + number
         for column in self.rest.columns:
-            least = self.rest.table(column, number)[codes] if codes is not None else self.rest.least(column)
+            known = self.beside.get(column)
+            least = self.rest.least(column) if known is None else known[number][codes]
             part.columns["rest", column] = np.broadcast_to(least, len(part))
 
     def add_shared_rest(self, part: Population, inside: NDArray[np.int64], order: Order) -> None:
@@ -457,13 +464,13 @@ class Run:
             for column in self.rest.columns:
                 columns["rest", column][own] = self.rest.of(column, loops, self.stays[kind[-1]], held[own])
 
-    def rest_of(self, column: Column, population: Population, *, tabled: bool) -> Array:
-        """What others come to at least for each row; nothing where it is in the bounds' tables already."""
+    def rest_of(self, column: Column, population: Population, bound: Bounds | None = None) -> Array:
+        """What others come to at least for each row; nothing where a bound holds it already."""
         known = population.columns.get(("rest", column))
         if known is not None:
             return known
-        inside = tabled and self.problem.buffer is not None and self.space.tabled
-        return np.full(len(population), 0.0 if inside or self.rest is None else self.rest.least(column))
+        held = self.rest is None or (bound is not None and bound.beyond is not None)
+        return np.full(len(population), 0.0 if held or self.rest is None else self.rest.least(column))
 
     def points(self, finished: Population) -> list[Point]:
         """The best of the finished mappings, or the front, with its costs."""
