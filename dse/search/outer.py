@@ -17,7 +17,7 @@ from dse.search.growth import SETTLED, Growth, Tiles
 from dse.search.mapper import map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.population import Array, Column, Population
-from dse.search.problem import Constraints, Problem
+from dse.search.problem import Constraints, KeepChoice, Problem
 from dse.search.rest import Rest
 from dse.search.run import CHUNK_ROWS, Run
 
@@ -35,13 +35,13 @@ def least_seconds(problem: Problem) -> float:
 class OuterGrowth(Growth):
     """Growth of the levels down to the buffer of a `problem`. Raises ValueError where its inner part has no mapping.
 
-    The inside takes each element of an operand once at least, and, as it holds nothing between iterations of the shared
-    loops, each element of a tile once in each of them. Those are in the least energy of the inside at the least price
-    that they may have, and stand here at the price that they do; or, if asked `beyond` the buffer, not at all.
+    The inside takes each element of an operand once at least, and, unless asked to take them `once` indeed, each element
+    of a tile once in each iteration of the shared loops, between which it holds nothing. They are in the least energy of
+    the inside at the least price that they may have, and are charged here at the price that they do.
     """
 
-    def __init__(self, problem: Problem, *, beyond: bool = False) -> None:
-        self.beyond = beyond
+    def __init__(self, problem: Problem, *, once: bool = False) -> None:
+        self.once = once
         buffer = _buffer_of(problem)
         levels = (*problem.levels[:buffer], replace(problem.levels[buffer], axes=()))
         demands = _without(problem.constraints, {level.memory for level in problem.levels[buffer:]})
@@ -50,7 +50,7 @@ class OuterGrowth(Growth):
 
     def least_inside(self, problem: Problem) -> float:
         """Least energy of what is inside the buffer, in pJ, whatever loops are outside; without one exchange of each
-        element with the buffer, unless that stands for all there is."""
+        element with the buffer."""
         buffer = _buffer_of(problem)
         outer = problem.levels[1 : buffer + 1]
         read, write = (min(getattr(level, name) for level in outer) for name in ("read_pj", "write_pj"))
@@ -68,8 +68,6 @@ class OuterGrowth(Growth):
         points = map_einsum(alone, "energy").points
         if not points:
             raise ValueError(f"nothing inside {own.memory} holds the tiles of {problem.einsum}")
-        if self.beyond:
-            return float(points[0].costs["energy"])
         exchanged = sum(
             count * (write if operand.is_output else read)
             for operand, count in zip(problem.operands, self.elements, strict=True)
@@ -82,21 +80,25 @@ class OuterGrowth(Growth):
         rows, columns = len(population), population.columns
         columns["sum", "energy"], columns["latency",] = np.full(rows, self.inside), np.full(rows, self.seconds)
         for operand, elements in enumerate(self.elements):
-            columns["open", operand, SETTLED] = np.full(rows, 0.0 if self.beyond else elements)
+            columns["open", operand, SETTLED] = np.full(rows, elements)
         return population
 
     def close(self, depth: int, part: Population, tiles: Tiles, ending: Container[str]) -> None:
         """As in any growth; the outermost memory serves what passes the buffer in each iteration of the shared loops."""
-        columns = part.columns
-        asked = {operand: columns.get(("open", operand, SETTLED)) for operand in tiles.elements}
-        if self.beyond and asked.get(self.output) is not None:
-            self.charge(columns, ("sum",), depth, reads=np.full(len(part), self.elements[self.output]))
-        if depth == 1 and not self.beyond:
-            for operand, taken in asked.items():
-                if taken is not None and not self.space.soft[operand]:
-                    tile = tiles.elements[operand] * tiles.repeats
-                    columns["open", operand, SETTLED] = np.maximum(taken, tile)
+        if depth == 1 and not self.once:
+            for operand, tile in tiles.elements.items():
+                asked = part.columns.get(("open", operand, SETTLED))
+                if asked is not None and not self.space.soft[operand]:
+                    part.columns["open", operand, SETTLED] = np.maximum(asked, tile * tiles.repeats)
         super().close(depth, part, tiles, ending)
+
+    def exchanged(self, keep: KeepChoice, metric: Column) -> float:
+        """What one exchange of each element with the inside costs, where the buffer keeps some tensors."""
+        cost, buffer = 0.0, _buffer_of(self.problem)
+        for operand, elements in zip(self.problem.operands, self.elements, strict=True):
+            read, write = self.price(buffer if self.problem.tensors[operand.name] in keep.names else 1, metric)
+            cost += elements * (write if operand.is_output else read)
+        return cost
 
 
 def _buffer_of(problem: Problem) -> int:
@@ -124,7 +126,7 @@ def beyond_buffer(
 ) -> tuple[dict[Column, list[Array]], dict[Column, list[Array]]]:
     """What the buffer's tiles cost further out, with what others come to, and the latter alone: the least of each column
     by number of the set kept and by code of extents; infinite where the limit rules tiles out."""
-    growth = OuterGrowth(problem, beyond=True)
+    growth = OuterGrowth(problem, once=True)
     known = rest.tables(growth.space)
     run = Run(growth, bounds_of(growth), objective, (), limit, None, CHUNK_ROWS, rest=rest, beside=known, by_tile=True)
     count = len(run.keep_choices)
@@ -135,8 +137,8 @@ def beyond_buffer(
         for column in rest.columns:
             name = column if column == ("latency",) else ("sum", *column)
             own = columns.get(name, np.zeros(len(population)))
-            if column == ("energy",):
-                own = own - growth.inside
+            inside = growth.inside if column == ("energy",) else 0.0
+            own = own - np.array([inside + growth.exchanged(keep, column) for keep in run.keep_choices])[numbers]
             np.minimum.at(both[column], (numbers, codes), own + columns["rest", column])
             np.minimum.at(beside[column], (numbers, codes), columns["rest", column])
     return {name: list(table) for name, table in both.items()}, {name: list(table) for name, table in beside.items()}
