@@ -123,6 +123,8 @@ def map_workload(
     if not (bool(job[2].groups) if fuse is None else fuse):
         return search_mappings(*job, objective, jobs=jobs, progress=progress)
     apart = None if job[2].groups else search_mappings(*job, objective, jobs=jobs)
+    if apart is not None and not apart.proven:
+        return replace(apart, unfused=apart)
     fused = map_fused_workload(*job, objective, unfused=apart, jobs=jobs, progress=progress)
     return replace(fused, unfused=apart or search_mappings(*job, objective, jobs=jobs))
 

@@ -119,6 +119,15 @@ def map_fused(
     return None
 
 
+def fused_size(problems: Sequence[Sequence[Problem]], fusion: Fusion) -> int:
+    """How many ways there are to choose a mapping, shared loops and what stays for every Einsum."""
+    return _size([[with_shared_loops(problem, fusion) for problem in own] for own in problems])
+
+
+def _size(problems: Sequence[Sequence[Problem]]) -> int:
+    return math.prod(sum(Mapspace(each).size() for each in own) for own in problems)
+
+
 class _Pool:
     """Runs functions on arguments, in order, here or in processes."""
 
@@ -252,7 +261,7 @@ class _Search:
         for each in candidates:
             cut.update(each.cut)
         priced = sum(each.priced for each in candidates) + joined
-        size = math.prod(sum(Mapspace(each).size() for each in own) for own in self.problems)
+        size = _size(self.problems)
         word = self.problems[0][0].word_bytes
         in_bytes = {**costs, "capacity": costs["capacity"] * word, "dram": costs["dram"] * word}
         return FusedMap(tuple(placed), tuple(groups), in_bytes, Proof(size, priced, dict(sorted(cut.items()))))

@@ -18,7 +18,7 @@ from dse.model.nest import product
 from dse.model.result import Result
 from dse.search.build import NO_RANK, build_problem, units_for
 from dse.search.explain import explain_none
-from dse.search.fused import Group, map_fused
+from dse.search.fused import Group, fused_size, map_fused
 from dse.search.fusion import Fusion
 from dse.search.mapper import Found, Proof, map_einsum
 from dse.search.problem import Constraints, Nest, Point, Problem
@@ -149,7 +149,8 @@ def map_fused_workload(
     progress: Callable[[str, float], None] = lambda name, share: None,
 ) -> WorkloadMap:
     """Map a cascade over all ways to fuse it, or with the groups that are demanded. Raises SpecError where there is no
-    valid mapping. `unfused` is the best mapping without; where it is one of those searched, nothing worse is looked at."""
+    valid mapping. `unfused` is the best mapping without; where it is one of those searched, nothing worse is looked at, and
+    it is the answer, not proven, of a search that is interrupted."""
     problems = problems_of(workload, hardware, spec, given)
     by_einsum = [[each for each in problems if each.einsum == einsum.name] for einsum in workload.cascade.computed]
     sizes = {rank: size for each in problems for rank, size in zip(each.ranks, each.sizes, strict=True)}
@@ -160,7 +161,14 @@ def map_fused_workload(
         result = unfused.result
         energy, latency = float(result.energy_pj), float(result.latency_s)
         known = {"energy": energy, "latency": latency, "edp": energy * latency, "dram": float(result.dram_bytes)}
-    found = map_fused(by_einsum, fusion, objective, demanded=demanded, known=known, jobs=jobs, progress=progress)
+    try:
+        found = map_fused(by_einsum, fusion, objective, demanded=demanded, known=known, jobs=jobs, progress=progress)
+    except KeyboardInterrupt:
+        if unfused is None:
+            raise
+        proof = Proof(fused_size(by_einsum, fusion), 0, {}, complete=False)
+        stopped = {name: replace(each, found=replace(each.found, proof=proof)) for name, each in unfused.einsums.items()}
+        return replace(_priced(workload, hardware, given, objective, stopped, unfused.groups), proof=proof)
     if found is None:
         for einsum, own in zip(workload.cascade.computed, by_einsum, strict=True):
             if not any(map_einsum(problem).points for problem in own):

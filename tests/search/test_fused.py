@@ -22,6 +22,7 @@ from dse.search.mapper import map_einsum
 from dse.search.population import Ranking, undominated
 from dse.search.problem import ChainLevel, Problem
 from dse.search.workload import map_fused_workload, problems_of
+from dse.search.workload import map_workload as search_mappings
 from dse.specs.architecture import DIRECTIONS
 from dse.specs.library import load_workload
 from dse.specs.mapspace import OBJECTIVES
@@ -415,21 +416,17 @@ def test_groups_may_be_demanded(write_spec: Callable[[str, object], Path]) -> No
 
 
 def test_an_interrupted_search_gives_a_mapping_that_is_not_proven() -> None:
-    problems = problems_for(CASES["matmul - matmul"], 1)
-    sizes = {rank: size for p in problems for rank, size in zip(p.ranks, p.sizes, strict=True)}
+    work, hardware, spec, given = _mapping_job("three_level", "attention_3pass", "free", None, ATTENTION)
+    unfused = search_mappings(work, hardware, spec, given, "energy")
 
     def stop(name: str, share: float) -> None:
-        if share == 1.0:
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
-    fusion = Fusion(CASES["matmul - matmul"].cascade, sizes)
-    best = map_fused([[problem] for problem in problems], fusion, "energy")
-    found = map_fused([[problem] for problem in problems], fusion, "energy", progress=stop)
-    assert best is not None
-    assert found is not None
-    assert best.proof.complete
-    assert not found.proof.complete
-    assert found.costs["energy"] >= best.costs["energy"]
+    found = map_fused_workload(work, hardware, spec, given, "energy", unfused=unfused, progress=stop)
+    assert not found.proven
+    assert not found.fused
+    assert "not proven" in found.to_yaml()
+    assert found.result.energy_pj == unfused.result.energy_pj
 
 
 def test_what_is_worse_at_equal_amounts_never_wins_below_zero() -> None:
