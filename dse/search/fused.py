@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -68,13 +67,37 @@ class FusedMap:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a run leaves of one Einsum on one unit, by shared loops and what stays, and how to read a nest back."""
+    """What a run leaves of one Einsum on one unit, by shared loops and what stays, and how to read a nest back; and the
+    least energy of what is inside the buffer, if asked for."""
 
     problem: Problem
     rows: tuple[Rows, ...]
     stages: tuple[Stage, ...]
     priced: int
     cut: Mapping[str, int]
+    inside: float = 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """An Einsum on one unit, and what is to be beaten.
+
+    `rest` is what the other Einsums come to at least, `inside` what the inside of the buffer does.
+    """
+
+    problem: Problem
+    objective: str
+    limit: Mapping[str, float]
+    rest: Mapping[tuple[Loops, Stays], Mapping[Column, Front]]
+    inside: float
+    keys: Sequence[Key]
+    fusion: Fusion
+
+    @property
+    def rest_of_all(self) -> Rest:
+        """The rest, in the buffer that the Einsum has."""
+        buffer = self.problem.buffer
+        return Rest(math.inf if buffer is None else self.problem.levels[buffer].capacity, self.rest)
 
 
 def map_fused(
@@ -99,7 +122,8 @@ def map_fused(
         most = {OBJECTIVES[objective][0]: known[OBJECTIVES[objective][0]]}
         most = {metric: value / (wide[0][0].word_bytes if metric == "dram" else 1) for metric, value in most.items()}
     with _Pool(jobs) as pool:
-        outer = search.join(pool.map(_outer_part, search.jobs(most)))
+        parts = pool.map(_outer_part, search.tasks(most))
+        outer = search.join(parts)
         progress("outer parts", 1 / 3)
         floor = None if outer is None else outer.floor()
         if outer is None or floor is None:
@@ -110,7 +134,8 @@ def map_fused(
         progress("least of all", 1 / 2)
         for limit in search.limits(least, most):
             outer.best(limit)
-            exact = pool.map(_candidates, search.jobs(limit, outer.rests(search.amounts)))
+            rests = outer.rests(search.amounts)
+            exact = pool.map(_candidates, search.tasks(limit, rests, [part.inside for part in parts]))
             join = search.join(exact)
             best = None if join is None else join.best(limit)
             if join is not None and best is not None:
@@ -129,7 +154,7 @@ def _size(problems: Sequence[Sequence[Problem]]) -> int:
 
 
 class _Pool:
-    """Runs functions on arguments, in order, here or in processes."""
+    """Does tasks here or in processes, the largest first."""
 
     def __init__(self, jobs: int) -> None:
         # Ctrl-C ends a worker without a word of its own
@@ -150,10 +175,12 @@ class _Pool:
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
 
-    def map(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def map(self, function: Callable[[Task], Candidates], tasks: Sequence[Task]) -> list[Candidates]:
         if self.pool is None:
-            return [function(*each) for each in arguments]
-        return [future.result() for future in [self.pool.submit(function, *each) for each in arguments]]
+            return [function(task) for task in tasks]
+        order = sorted(range(len(tasks)), key=lambda place: -math.prod(tasks[place].problem.sizes))
+        futures = {place: self.pool.submit(function, tasks[place]) for place in order}
+        return [futures[place].result() for place in range(len(tasks))]
 
 
 def _keys(problems: Sequence[Sequence[Problem]]) -> tuple[Key, ...]:
@@ -184,11 +211,14 @@ class _Search:
             found += range(len(self.keys))
         return found
 
-    def jobs(
-        self, limit: Mapping[str, float], rests: Sequence[Mapping[tuple[Loops, Stays], Mapping[Amount, Front]]] = ()
-    ) -> list[tuple[Any, ...]]:
-        """Arguments of `_candidates`, Einsum by Einsum and unit by unit."""
-        found = []
+    def tasks(
+        self,
+        limit: Mapping[str, float],
+        rests: Sequence[Mapping[tuple[Loops, Stays], Mapping[Amount, Front]]] = (),
+        inside: Sequence[float] = (),
+    ) -> list[Task]:
+        """What is to be done within a limit, Einsum by Einsum and unit by unit; `rests` by Einsum, `inside` by task."""
+        found: list[Task] = []
         for place, own in enumerate(self.problems):
             for problem in own:
                 columns = self.columns(problem)
@@ -196,7 +226,8 @@ class _Search:
                     key: {column: block[amount] for amount in block for column in columns[amount]}
                     for key, block in (rests[place] if rests else {}).items()
                 }
-                found.append((problem, self.objective, limit, rest, self.keys, self.fusion))
+                least = inside[len(found)] if inside else 0.0
+                found.append(Task(problem, self.objective, limit, rest, least, self.keys, self.fusion))
         return found
 
     def columns(self, problem: Problem) -> dict[Amount, list[Column]]:
@@ -267,48 +298,36 @@ class _Search:
         return FusedMap(tuple(placed), tuple(groups), in_bytes, Proof(size, priced, dict(sorted(cut.items()))))
 
 
-def _candidates(
-    problem: Problem,
-    objective: str,
-    limit: Mapping[str, float],
-    rest: Mapping[tuple[Loops, Stays], Mapping[Column, Front]],
-    keys: Sequence[Key],
-    fusion: Fusion,
-) -> Candidates:
+def _candidates(task: Task) -> Candidates:
     """Mappings of one Einsum that may be part of what comes to the limit."""
-    others = _rest(problem, rest)
+    problem, rest = task.problem, task.rest_of_all
     beyond: Mapping[Column, Sequence[Array]] = {}
     beside: Mapping[Column, Sequence[Array]] = {}
     growth = Growth(Mapspace(problem), with_dram=True, apart=True)
-    if limit and (problem.shared or problem.stays) and growth.space.tabled:
-        beyond, beside = beyond_buffer(problem, objective, limit, others)
+    if task.limit and (problem.shared or problem.stays) and growth.space.tabled:
+        beyond, beside = beyond_buffer(problem, task.inside, task.objective, task.limit, rest)
     bounds = bounds_of(growth, beyond)
-    run = Run(growth, bounds, objective, (), limit, None, CHUNK_ROWS, rest=others, beside=beside)
-    return _finished(run, keys, fusion)
+    run = Run(growth, bounds, task.objective, (), task.limit, None, CHUNK_ROWS, rest=rest, beside=beside)
+    return _finished(run, task)
 
 
-def _outer_part(
-    problem: Problem,
-    objective: str,
-    limit: Mapping[str, float],
-    rest: Mapping[tuple[Loops, Stays], Mapping[Column, Front]],
-    keys: Sequence[Key],
-    fusion: Fusion,
-) -> Candidates:
+def _outer_part(task: Task) -> Candidates:
     """The outer parts of its mappings; where others can find nothing in its buffer, the least of each cost as one."""
+    problem = task.problem
     if problem.shared or problem.stays:
         try:
             growth = OuterGrowth(problem)
         except ValueError:
             return Candidates(problem, (), (), 0, {})
-        run = Run(growth, bounds_of(growth), objective, (), limit, None, CHUNK_ROWS, rest=_rest(problem, rest))
-        return _finished(run, keys, fusion)
+        rest = Rest(growth.problem.levels[-1].capacity, {})
+        run = Run(growth, bounds_of(growth), task.objective, (), task.limit, None, CHUNK_ROWS, rest=rest)
+        return replace(_finished(run, task), inside=growth.inside)
     best = map_einsum(problem, "energy").points
     if not best:
         return Candidates(problem, (), (), 0, {})
-    dram = map_einsum(problem, "dram").points[0].costs["dram"] if objective == "dram" else 0.0
-    seconds = np.zeros((1, len(keys)))
-    seconds[0, keys.index(COMPUTE)] = least_seconds(problem)
+    dram = map_einsum(problem, "dram").points[0].costs["dram"] if task.objective == "dram" else 0.0
+    seconds = np.zeros((1, len(task.keys)))
+    seconds[0, task.keys.index(COMPUTE)] = least_seconds(problem)
     energy = np.array([best[0].costs["energy"]])
     alone = Rows(
         NO_BUFFER, (), (), {}, energy, np.array([dram / problem.word_bytes]), seconds, np.zeros(1), np.zeros(1, int)
@@ -316,14 +335,10 @@ def _outer_part(
     return Candidates(problem, (alone,), (), 0, {})
 
 
-def _rest(problem: Problem, blocks: Mapping[tuple[Loops, Stays], Mapping[Column, Front]]) -> Rest:
-    return Rest(math.inf if problem.buffer is None else problem.levels[problem.buffer].capacity, blocks)
-
-
-def _finished(run: Run, keys: Sequence[Key], fusion: Fusion) -> Candidates:
+def _finished(run: Run, task: Task) -> Candidates:
     rows: list[Rows] = []
     for population in run.finished():
-        rows += _rows(run.problem, run, population, keys, fusion)
+        rows += _rows(run.problem, run, population, task.keys, task.fusion)
     return Candidates(run.problem, tuple(rows), tuple(run.stages), run.priced, dict(run.cut))
 
 

@@ -40,13 +40,14 @@ class OuterGrowth(Growth):
     the inside at the least price that they may have, and are charged here at the price that they do.
     """
 
-    def __init__(self, problem: Problem, *, once: bool = False) -> None:
+    def __init__(self, problem: Problem, *, inside: float | None = None, once: bool = False) -> None:
         self.once = once
         buffer = _buffer_of(problem)
         levels = (*problem.levels[:buffer], replace(problem.levels[buffer], axes=()))
         demands = _without(problem.constraints, {level.memory for level in problem.levels[buffer:]})
         super().__init__(Mapspace(replace(problem, levels=levels, constraints=demands)), with_dram=True, apart=True)
-        self.inside, self.seconds = self.least_inside(problem), least_seconds(problem)
+        self.inside = self.least_inside(problem) if inside is None else inside
+        self.seconds = least_seconds(problem)
 
     def least_inside(self, problem: Problem) -> float:
         """Least energy of what is inside the buffer, in pJ, whatever loops are outside; without one exchange of each
@@ -122,11 +123,11 @@ def _but(kept: Mapping[str, frozenset[str]], memory: str) -> dict[str, frozenset
 
 
 def beyond_buffer(
-    problem: Problem, objective: str, limit: Mapping[str, float], rest: Rest
+    problem: Problem, inside: float, objective: str, limit: Mapping[str, float], rest: Rest
 ) -> tuple[dict[Column, list[Array]], dict[Column, list[Array]]]:
     """What the buffer's tiles cost further out, with what others come to, and the latter alone: the least of each column
     by number of the set kept and by code of extents; infinite where the limit rules tiles out."""
-    growth = OuterGrowth(problem, once=True)
+    growth = OuterGrowth(problem, inside=inside, once=True)
     known = rest.tables(growth.space)
     run = Run(growth, bounds_of(growth), objective, (), limit, None, CHUNK_ROWS, rest=rest, beside=known, by_tile=True)
     count = len(run.keep_choices)
@@ -137,8 +138,8 @@ def beyond_buffer(
         for column in rest.columns:
             name = column if column == ("latency",) else ("sum", *column)
             own = columns.get(name, np.zeros(len(population)))
-            inside = growth.inside if column == ("energy",) else 0.0
-            own = own - np.array([inside + growth.exchanged(keep, column) for keep in run.keep_choices])[numbers]
+            start = inside if column == ("energy",) else 0.0
+            own = own - np.array([start + growth.exchanged(keep, column) for keep in run.keep_choices])[numbers]
             np.minimum.at(both[column], (numbers, codes), own + columns["rest", column])
             np.minimum.at(beside[column], (numbers, codes), columns["rest", column])
     return {name: list(table) for name, table in both.items()}, {name: list(table) for name, table in beside.items()}

@@ -455,14 +455,14 @@ class Run:
             return
         held, columns = part.columns["held",], part.columns
         labels = columns.get(("stays",), np.zeros(len(part), dtype=np.int64))
-        kinds, kind_of = np.unique(np.concatenate([inside, labels[:, None]], axis=1), axis=0, return_inverse=True)
+        kind = columns["shared",] * len(self.stays) + labels
         for column in self.rest.columns:
             columns["rest", column] = np.full(len(part), np.inf)
-        for number, kind in enumerate(kinds.tolist()):
-            own = np.flatnonzero(kind_of == number)
-            loops = self.problem.shared_loops(kind[:-1], order)
+        rows = np.argsort(kind, kind="stable")
+        for own in np.split(rows, np.flatnonzero(np.diff(kind[rows])) + 1):
+            loops, stays = self.problem.shared_loops(inside[own[0]].tolist(), order), self.stays[labels[own[0]]]
             for column in self.rest.columns:
-                columns["rest", column][own] = self.rest.of(column, loops, self.stays[kind[-1]], held[own])
+                columns["rest", column][own] = self.rest.of(column, loops, stays, held[own])
 
     def rest_of(self, column: Column, population: Population, bound: Bounds | None = None) -> Array:
         """What others come to at least for each row; nothing where a bound holds it already."""
