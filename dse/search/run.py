@@ -204,16 +204,19 @@ class Run:
         What fits neither this level nor a level further out, which must keep as much, is cut on the way, and in the end
         what cannot come to as little as is known.
         """
+        bounds = self.needed_bounds() if self.limit and self.space.tabled else []
+        outside = {bound.metric: bound.table(depth, smallest=False)[number] for bound in bounds}
+        beyond = {bound.metric: bound.table(depth, smallest=True)[number] for bound in bounds}
+        if any(not np.isfinite(table).any() for table in beyond.values()):
+            self.cut["bound"] += len(population)
+            return
         tables = self.space.multiples[depth]
         positions = self.space.positions(population.extents)
         most = np.ones(len(population))
         for rank, table in enumerate(tables):
             most = most * table.count[positions[:, rank]]
         ends = np.cumsum(most)
-        bounds = self.needed_bounds() if self.limit and self.space.tabled else []
         serving = {bound.metric: bound.serving(population, depth, number, spread=True) for bound in bounds}
-        outside = {bound.metric: bound.table(depth, smallest=False)[number] for bound in bounds}
-        beyond = {bound.metric: bound.table(depth, smallest=True)[number] for bound in bounds}
         seconds = self.least_seconds(population, depth)
 
         def may(tables: Mapping[Column, Array], rows: Array, codes: Array) -> NDArray[np.bool_]:
