@@ -8,7 +8,9 @@ than the least of all entries that its extents divide.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -55,27 +57,42 @@ class Bounds:
         What that level's own tiles cost further out is not in it.
         """
         costs, moving = self._costs(population, level, number, spread=spread), self._moving(population)
-        rows = len(population)
         whole: Array = sum((moved + fixed for moved, fixed, _ in costs), self._settled(population))
         if not moving:
             return whole
         growth = self.growth.sizes / population.extents
-        best: Any = np.full(rows, np.inf)
-        for rank in range(growth.shape[1]):
-            if (growth[:, rank] == 1).all():
+        spared = {}
+        for operand in moving:
+            moved, fixed, least = costs[operand]
+            spared[operand] = least
+            if not self.space.soft[operand]:
+                reuse = _product(
+                    growth, [rank for rank in range(growth.shape[1]) if rank not in self.space.hard[operand]]
+                )
+                spared[operand] = np.maximum(least, moved / reuse + fixed)
+        moves = [moved + fixed for moved, fixed, _ in costs]
+        return self._by_innermost(
+            growth > 1, moves, lambda operand, rank: spared.get(operand), self._settled(population), whole
+        )
+
+    def _by_innermost(
+        self, loops: Array, moves: Sequence[Any], spared: Callable[[int, int], Any], settled: Array, none: Array
+    ) -> Array:
+        """The least over which of the `loops` (n, ranks) stands innermost, `none` where there is none.
+
+        A loop moves the operands that its rank alone indexes; of the others, `spared` by operand and rank gives what
+        they cost where the loop leaves them in place, or None where they are moved all the same.
+        """
+        best: Any = np.where(loops.any(axis=1), np.inf, none)
+        for rank in range(loops.shape[1]):
+            if not loops[:, rank].any():
                 continue
-            total: Any = self._settled(population)
-            for operand, (moved, fixed, least) in enumerate(costs):
-                hard = self.space.hard[operand]
-                if operand not in moving or rank in hard:
-                    total = total + moved + fixed
-                elif self.space.soft[operand]:
-                    total = total + least
-                else:
-                    free = [other for other in range(growth.shape[1]) if other not in hard]
-                    total = total + np.maximum(least, moved / growth[:, free].prod(axis=1) + fixed)
-            best = np.minimum(best, np.where(growth[:, rank] > 1, total, np.inf))
-        return np.where((growth == 1).all(axis=1), whole, best)
+            total: Any = settled
+            for operand, cost in enumerate(moves):
+                less = None if rank in self.space.hard[operand] else spared(operand, rank)
+                total = total + (cost if less is None else less)
+            best = np.minimum(best, np.where(loops[:, rank], total, np.inf))
+        return np.asarray(best)
 
     def growing(
         self, population: Population, rows: NDArray[np.int64], extents: NDArray[np.int64], level: int, number: int
@@ -90,25 +107,23 @@ class Bounds:
         loops = bounds > 1
         shares = [self._shares(population, rows, operand, bounds) for operand in range(len(costs))]
         taken = [tuple(np.broadcast_to(part, len(population))[rows] for part in cost) for cost in costs]
-        best: Array = np.full(len(rows), np.inf)
-        for rank in range(bounds.shape[1]):
-            if not loops[:, rank].any():
-                continue
-            total: Any = np.zeros(len(rows))
-            for operand, (moved, fixed, least) in enumerate(taken):
-                hard = self.space.hard[operand]
-                if operand not in moving or rank in hard:
-                    total = total + moved + fixed
-                    continue
-                settles = loops[:, sorted(hard)].any(axis=1)
-                share = shares[operand](rank)
-                total = total + np.where(settles, np.maximum(least, moved * share + fixed), least)
-            best = np.minimum(best, np.where(loops[:, rank], total, np.inf))
-        none = ~loops.any(axis=1)
-        if none.any():
-            best = np.where(none, self.serving(population, level, number, spread=True)[rows], best)
-            return best + np.where(none, 0.0, self._settled(population)[rows])
-        return best + self._settled(population)[rows]
+        settles = [loops[:, sorted(hard)].any(axis=1) for hard in self.space.hard]
+
+        @cache
+        def left(operand: int, rank: int) -> Array:
+            moved, fixed, least = taken[operand]
+            return np.where(settles[operand], np.maximum(least, moved * shares[operand](rank) + fixed), least)
+
+        def spared(operand: int, rank: int) -> Any:
+            if operand not in moving:
+                return None
+            return left(operand, rank if self.space.soft[operand] else 0)
+
+        settled, none = self._settled(population), np.zeros(len(rows))
+        if not loops.any(axis=1).all():
+            none = self.serving(population, level, number, spread=True)[rows]
+        moves = [moved + fixed for moved, fixed, _ in taken]
+        return self._by_innermost(loops, moves, spared, settled[rows], none)
 
     def _shares(
         self, population: Population, rows: NDArray[np.int64], operand: int, bounds: Array
@@ -116,7 +131,7 @@ class Bounds:
         """By innermost loop, the least share of an operand's moves that a level's loops leave."""
         hard, soft = self.space.hard[operand], self.space.soft[operand]
         free = [rank for rank in range(bounds.shape[1]) if rank not in hard | soft]
-        reuse = 1 / bounds[:, free].prod(axis=1)
+        reuse = 1 / _product(bounds, free)
         if not soft:
             return lambda rank: reuse
         streams = [stream for stream in waiting_streams(population) if stream[0] == operand]
@@ -252,3 +267,8 @@ class Bounds:
             choices.append((each + again, -again * size, each * size))
         each, fixed, least = (min(choice[part] for choice in choices) for part in range(3))
         return each * opened[0], fixed, least
+
+
+def _product(columns: Array, chosen: Sequence[int]) -> Any:
+    """The product of some columns, row by row."""
+    return math.prod((columns[:, place] for place in chosen), start=1.0)

@@ -34,7 +34,7 @@ Key = tuple[str, str]
 """A time that adds up over fused Einsums: (memory, bandwidth), or ("", "") for compute."""
 
 COMPUTE: Key = ("", "")
-SLACKS = (0.01, 0.05, 0.25, 1.0)
+SLACKS = (0.003, 0.03, 0.2, 1.0)
 """How much more than the least of all outer parts is looked for, one after the other."""
 
 

@@ -108,7 +108,9 @@ class Fusion:
     def shared(self, place: int) -> tuple[str, ...]:
         """Rank variables over which an Einsum may share loops with another one."""
         own = self.einsums[place].variables
-        return tuple(name for name in own if any(self._may_meet(place, other, name) for other in range(len(self.einsums))))
+        return tuple(
+            name for name in own if any(self._may_meet(place, other, name) for other in range(len(self.einsums)))
+        )
 
     def _may_meet(self, place: int, other: int, name: str) -> bool:
         start, end = min(place, other), max(place, other) + 1

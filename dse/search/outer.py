@@ -131,7 +131,9 @@ def beyond_buffer(
     known = rest.tables(growth.space)
     run = Run(growth, bounds_of(growth), objective, (), limit, None, CHUNK_ROWS, rest=rest, beside=known, by_tile=True)
     count = len(run.keep_choices)
-    both, beside = ({column: np.full((count, len(run.space.grid)), np.inf) for column in rest.columns} for _ in range(2))
+    both, beside = (
+        {column: np.full((count, len(run.space.grid)), np.inf) for column in rest.columns} for _ in range(2)
+    )
     for population in run.finished():
         columns = population.columns
         codes, numbers = np.divmod(columns["tile",], count)

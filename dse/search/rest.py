@@ -84,7 +84,12 @@ class Rest:
         for (loops, stays), block in self.blocks.items():
             if stays == keep.staying and column in block:
                 factors = dict(loops)
-                inside = np.array([size // factors.get(name, 1) for name, size in zip(space.problem.ranks, space.problem.sizes, strict=True)])
+                inside = np.array(
+                    [
+                        size // factors.get(name, 1)
+                        for name, size in zip(space.problem.ranks, space.problem.sizes, strict=True)
+                    ]
+                )
                 own = np.flatnonzero((inside % space.grid == 0).all(axis=1))
                 found[own] = np.minimum(found[own], self.of(column, loops, stays, held[own]))
         return found

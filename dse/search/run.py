@@ -305,7 +305,9 @@ class Run:
     def pruned(self, population: Population, depth: int) -> Population:
         """Without dominated rows. Rows compare where extents, the promise and the lie of sliding tiles are equal."""
         keys = [self.space.codes(population.extents), population.columns["outputs",]]
-        keys += [column for name, column in population.columns.items() if name[0] in ("slide", "stays", "shared", "tile")]
+        keys += [
+            column for name, column in population.columns.items() if name[0] in ("slide", "stays", "shared", "tile")
+        ]
         if self.problem.constraints.utilization and np.any(population.extents != self.sizes):
             keys.append(population.columns["busy",])
         keep = undominated(keys, self.ranking(population, depth), (population.origin, population.choice))
@@ -418,7 +420,10 @@ class Run:
         """Least values by metric for rows of a population, from those of energy, DRAM traffic and each time, and the
         seconds known so far."""
         if self.rest is not None:
-            least = {name: values + self.rest_of(name, population, bound=self.bounds[name])[rows] for name, values in least.items()}
+            least = {
+                name: values + self.rest_of(name, population, bound=self.bounds[name])[rows]
+                for name, values in least.items()
+            }
         found = {name[0]: values for name, values in least.items() if name[0] != "seconds"}
         found["latency"] = np.maximum.reduce([seconds, *(each for name, each in least.items() if name[0] == "seconds")])
         if "energy" in found:

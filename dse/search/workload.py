@@ -167,7 +167,9 @@ def map_fused_workload(
         if unfused is None:
             raise
         proof = Proof(fused_size(by_einsum, fusion), 0, {}, complete=False)
-        stopped = {name: replace(each, found=replace(each.found, proof=proof)) for name, each in unfused.einsums.items()}
+        stopped = {
+            name: replace(each, found=replace(each.found, proof=proof)) for name, each in unfused.einsums.items()
+        }
         return replace(_priced(workload, hardware, given, objective, stopped, unfused.groups), proof=proof)
     if found is None:
         for einsum, own in zip(workload.cascade.computed, by_einsum, strict=True):
