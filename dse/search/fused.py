@@ -356,13 +356,14 @@ def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key
     level = None if problem.buffer is None else problem.levels[problem.buffer]
     buffer = NO_BUFFER if level is None else (level.memory, level.capacity)
     found = []
-    for code in np.unique(np.stack([label, shared], axis=1), axis=0).tolist():
-        own = np.flatnonzero((label == code[0]) & (shared == code[1]))
+    kind = shared * len(run.stays) + label
+    order = np.argsort(kind, kind="stable")
+    for own in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
         place = population.origin[own]
         extents = before.extents[last.origin[place[0]]]
-        _, order = run.space.decode(int(last.choice[place[0]]))
-        loops = problem.shared_loops(extents.tolist(), order)
-        stays = run.stays[int(code[0])]
+        _, loop_order = run.space.decode(int(last.choice[place[0]]))
+        loops = problem.shared_loops(extents.tolist(), loop_order)
+        stays = run.stays[int(label[own[0]])]
         alone = np.where([name in fusion.cascade.iterative for name in problem.ranks], 1, extents)[None, :]
         waits = {name: float(run.space.held((name,), alone)[0]) for name, _ in stays}
         found.append(
