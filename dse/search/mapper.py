@@ -55,11 +55,8 @@ def map_einsum(
     space = Mapspace(problem)
     size = space.size()
     growth = Growth(space, with_dram="dram" in (objective, *front))
-    outermost = 1 if problem.stays or problem.shared else 0
-    metrics: list[Column] = [
-        ("energy",),
-        *(("seconds", outermost, key) for key in problem.levels[outermost].seconds),
-    ]
+    outermost = problem.outermost
+    metrics: list[Column] = [("energy",), *(("seconds", outermost, key) for key in problem.levels[outermost].seconds)]
     bounds = {metric: Bounds(growth, metric) for metric in (*metrics, *([("dram",)] if growth.with_dram else []))}
     limit: dict[str, float] = {}
     known: list[Point] = []

@@ -87,18 +87,49 @@ class Mapspace:
         """By level and rank, what its temporal loops may grow an extent to; the outermost level completes the rank."""
         found = []
         for depth, level in enumerate(self.problem.levels):
-            found.append([self._multiples(level.memory, rank, left) for rank, left in enumerate(self.left[depth])])
+            found.append(
+                [
+                    self._multiples(level.memory, rank, left, steps=self._steps(depth, rank))
+                    for rank, left in enumerate(self.left[depth])
+                ]
+            )
         return found
+
+    @cached_property
+    def batch(self) -> frozenset[int]:
+        """Ranks that every operand has an index of its own for: nothing is reused over them.
+
+        A loop over one costs the same wherever it stands; outside all others it needs the least room. So where nothing
+        is demanded of its loops, those inside the outermost memory need not be looked at.
+        """
+        demands = self.problem.constraints
+        memories = set(self.problem.memories)
+        free = frozenset(range(len(self.divisors)))
+        if demands.order.get(self.problem.memories[self.problem.outermost]):
+            return frozenset()
+        for rank, name in enumerate(self.problem.ranks):
+            bounded = any(slot in memories and other == name for slot, other in demands.factors)
+            barred = any(slot in memories and slot and name not in ranks for slot, ranks in demands.ranks.items())
+            if bounded or barred:
+                free -= {rank}
+        return free.intersection(*self.hard)
+
+    def _steps(self, depth: int, rank: int) -> bool:
+        """Whether the loops of a level are to step over a rank."""
+        return depth <= self.problem.outermost or rank not in self.batch
 
     @cached_property
     def left(self) -> list[list[NDArray[np.bool_]]]:
         """By level and rank, which of its divisors the slots further out can still make whole."""
         sizes = self.problem.sizes
         found = [[own == size for own, size in zip(self.divisors, sizes, strict=True)]]
-        for level in self.problem.levels[:-1]:
-            inner = found[-1]
-            for slot, most in ((level.memory, max(sizes)), *level.axes):
-                inner = [self._reaching(slot, most, rank, ends) for rank, ends in enumerate(inner)]
+        for depth, level in enumerate(self.problem.levels[:-1]):
+            inner = [
+                self._reaching(level.memory, max(sizes), rank, ends) if self._steps(depth, rank) else ends
+                for rank, ends in enumerate(found[-1])
+            ]
+            for axis, most in level.axes:
+                inner = [self._reaching(axis, most, rank, ends) for rank, ends in enumerate(inner)]
             found.append(inner)
         return found
 
@@ -115,11 +146,14 @@ class Mapspace:
             ]
         )
 
-    def _multiples(self, slot: str, rank: int, left: NDArray[np.bool_]) -> Multiples:
+    def _multiples(self, slot: str, rank: int, left: NDArray[np.bool_], *, steps: bool) -> Multiples:
         name, own = self.problem.ranks[rank], self.divisors[rank].tolist()
         allows = self.problem.constraints.allows
         ends = self.divisors[rank][left].tolist()
-        grown = [[end for end in ends if end % one == 0 and allows(slot, name, end // one)] for one in own]
+        grown = [
+            [end for end in ends if end % one == 0 and (steps or end == one) and allows(slot, name, end // one)]
+            for one in own
+        ]
         counts = np.array([len(group) for group in grown], dtype=np.int64)
         flat = np.array([other for group in grown for other in group], dtype=np.int64)
         return Multiples(flat, np.searchsorted(self.divisors[rank], flat), np.cumsum(counts) - counts, counts)

@@ -89,6 +89,11 @@ class Problem:
         return tuple(level.memory for level in self.levels)
 
     @cached_property
+    def outermost(self) -> int:
+        """The outermost level that is a memory."""
+        return next(depth for depth, level in enumerate(self.levels) if level.memory)
+
+    @cached_property
     def buffer(self) -> int | None:
         """The level whose use is called the mapping's capacity: the outermost one that is bounded."""
         return next((depth for depth, level in enumerate(self.levels) if level.capacity != float("inf")), None)
