@@ -161,15 +161,17 @@ def map_bound(
     memory: str,
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
+    fuse: bool = False,
     **more: Any,
 ) -> dict[str, Found]:
     """Least DRAM traffic of each Einsum over the capacity of `memory`, for any mapping that holds its data there.
 
-    Each point has `costs["capacity"]` and `costs["dram"]` in bytes: with less capacity, no mapping into equal tiles has
+    With `fuse`, also of the whole cascade: one Einsum after another, and fused in any way that its passes allow. Each
+    point has `costs["capacity"]` and `costs["dram"]` in bytes: with less capacity, no mapping into equal tiles has
     as little traffic (Huang et al., "Mind the Gap", ISCA 2024, call the curve a ski slope).
     """
     work, hardware, _, own = _mapping_job(architecture, workload, FREE.name, model, {**(parameters or {}), **more})
-    return search_bounds(work, hardware, memory, own)
+    return search_bounds(work, hardware, memory, own, fuse=fuse)
 
 
 def _mapping_job(

@@ -223,13 +223,13 @@ def map_(
             raise SpecError(
                 "--front and --bound each print a table of their own; give one of them, without -o and --objective"
             )
-        if fuse:
-            raise SpecError("--front and --bound are of each Einsum on its own; give them without --fuse")
+        if fuse and bound is None:
+            raise SpecError("--front is of each Einsum on its own; give it without --fuse")
         if bound is not None and mapspace is not None:
             raise SpecError("--bound holds for any mapping; give it without --mapspace")
         metrics = tuple(part.strip() for part in (front or "capacity,dram").split(","))
         if bound is not None:
-            found = map_bound(architecture, workload, memory=bound, model=model, parameters=given)
+            found = map_bound(architecture, workload, memory=bound, model=model, parameters=given, fuse=bool(fuse))
         else:
             found = map_front(architecture, workload, metrics=metrics, **chosen)
         if figure is not None:

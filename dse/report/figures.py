@@ -13,6 +13,7 @@ from dse.cascade.passes import PassReport, passes_in_words
 from dse.report import style
 from dse.report.cascades import least_buffer_bytes
 from dse.search.mapper import Found
+from dse.search.workload import FUSED, UNFUSED
 from dse.specs.choices import MODEL_AXIS
 from dse.specs.library import load_architecture, load_mapping, names
 from dse.specs.source import SpecError
@@ -204,12 +205,17 @@ def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) 
         _save(drawing, path)
 
 
+WHOLE_DASHES = {UNFUSED: ":", FUSED: "-"}
+"""How the bounds of a whole cascade are drawn."""
+
+
 def draw_bounds(fronts: Mapping[str, Found], path: Path) -> None:
     """Draw the least DRAM traffic of each Einsum over the capacity on chip."""
     import matplotlib as mpl
 
     mpl.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     with mpl.rc_context(style.rc()):
         drawing, panel = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
@@ -220,13 +226,16 @@ def draw_bounds(fronts: Mapping[str, Found], path: Path) -> None:
             moved = [costs["dram"] for costs in kept or [found.points[0].costs]]
             colour = style.PALETTE[number % len(style.PALETTE)]
             width = 1.2 + 2.4 * (len(fronts) - 1 - number) / max(1, len(fronts) - 1)  # so that equal lines both show
-            panel.step(
-                [*sizes, largest], [*moved, *moved[-1:]], where="post", color=colour, linewidth=width, label=name
-            )
+            dashes = "-"
+            if name in WHOLE_DASHES:
+                colour, width, dashes = "black", 2.0, WHOLE_DASHES[name]
+            ends = [*sizes, 2 * largest], [*moved, *moved[-1:]]
+            panel.step(*ends, where="post", color=colour, linewidth=width, linestyle=dashes, label=name)
             panel.plot(sizes[-1:], moved[-1:], marker="o", markersize=2.5 * width, color=colour)
         panel.set_xscale("log", base=2)
         panel.set_yscale("log", base=2)
         for axis in (panel.xaxis, panel.yaxis):
+            axis.set_major_locator(LogLocator(base=2, numticks=8))
             axis.set_major_formatter(lambda size, _: style.bytes_tick(size))
         panel.minorticks_off()
         panel.set_xlabel("Held on chip at once")

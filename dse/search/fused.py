@@ -21,12 +21,12 @@ from dse.search.finished import Stage, nest_of
 from dse.search.fusion import Fusion, with_shared_loops
 from dse.search.growth import Growth
 from dse.search.join import NO_BUFFER, Amount, Join, Rows, Step
-from dse.search.mapper import Proof, map_einsum
+from dse.search.mapper import Found, Proof, map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.outer import OuterGrowth, beyond_buffer, bounds_of, least_seconds
 from dse.search.population import Array, Column, Population
-from dse.search.problem import HERE, LevelMapping, Nest, Problem
-from dse.search.rest import Front, Loops, Rest, Stays
+from dse.search.problem import HERE, LevelMapping, Nest, Point, Problem
+from dse.search.rest import Front, Loops, Rest, Stays, front_of
 from dse.search.run import CHUNK_ROWS, Run
 from dse.specs.mapspace import OBJECTIVES
 
@@ -142,6 +142,26 @@ def map_fused(
                 progress("every mapping", 1.0)
                 return search.finished(exact, best, outer.priced + join.priced)
     return None
+
+
+def fused_traffic(problems: Sequence[Problem], fusion: Fusion) -> Found:
+    """The least DRAM traffic over what the buffer holds, both in bytes, over all ways to fuse; one problem an Einsum, of
+    the outermost memory and the buffer alone."""
+    wide = [[with_shared_loops(problem, fusion)] for problem in problems]
+    search = _Search(wide, fusion, "dram", _keys(wide), None)
+    parts = [_candidates(task) for task in search.tasks({})]
+    join = search.join(parts)
+    ends = None if join is None else replace(join, front=True).ends({})
+    priced = sum(part.priced for part in parts)
+    if join is None or ends is None:
+        return Found([], Proof(_size(wide), priced, {}))
+    held, traffic = front_of(ends.most, ends.dram)
+    word = problems[0].word_bytes
+    points = [
+        Point((), {"capacity": size * word, "dram": moved * word})
+        for size, moved in zip(held.tolist(), traffic.tolist(), strict=True)
+    ]
+    return Found(points, Proof(_size(wide), priced + join.priced, {}))
 
 
 def fused_size(problems: Sequence[Sequence[Problem]], fusion: Fusion) -> int:

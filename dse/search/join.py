@@ -116,13 +116,15 @@ class Step:
 class Join:
     """All ways to put Einsums together, `rows` of each.
 
-    `reached` holds the costs of all states that the last search for the best went through.
+    `reached` holds the costs of all states that the last search for the best went through. For a `front`, what takes
+    less room is kept as well.
     """
 
     fusion: Fusion
     rows: Sequence[Sequence[Rows]]
     objective: str
     demanded: Sequence[tuple[int, int]] | None = None
+    front: bool = False
     priced: int = 0
     limit: Mapping[str, float] = field(default_factory=dict)
     log: list[tuple[int, int, bool, Loops]] = field(default_factory=list)
@@ -131,6 +133,16 @@ class Join:
     def best(self, limit: Mapping[str, float]) -> tuple[dict[str, float], list[Step]] | None:
         """The best way and its costs (capacity in elements), Einsum by Einsum; None where none comes to the limit by
         metric."""
+        closed = self.ends(limit)
+        if closed is None or not len(closed.energy):
+            return None
+        costs_of = self.metrics(closed)
+        order = np.lexsort([costs_of[metric] for metric in reversed(OBJECTIVES[self.objective])])
+        found = {metric: float(values[order[0]]) for metric, values in costs_of.items()}
+        return found, self.steps(int(closed.trail[order[0]]))
+
+    def ends(self, limit: Mapping[str, float]) -> Costs | None:
+        """The undominated costs of all Einsums, within the limit by metric."""
         self.limit, self.log, self.reached = limit, [], []
         zero = np.zeros(1)
         width = len(self.rows[0][0].seconds[0])
@@ -148,12 +160,7 @@ class Join:
             closing = [self.closed(costs) for state, costs in opened.items() if self.may_close(state, place + 1)]
             closed = self.kept(together(closing), closed=True) if closing else None
             opened = {state: costs for state, costs in opened.items() if self.may_go_on(state, place + 1)}
-        if closed is None or not len(closed.energy):
-            return None
-        costs_of = self.metrics(closed)
-        order = np.lexsort([costs_of[metric] for metric in reversed(OBJECTIVES[self.objective])])
-        found = {metric: float(values[order[0]]) for metric, values in costs_of.items()}
-        return found, self.steps(int(closed.trail[order[0]]))
+        return closed
 
     @cached_property
     def moves(self) -> list[list[Move]]:
@@ -385,6 +392,7 @@ class Join:
         zero = np.zeros(len(costs.energy))
         times = [costs.latency, *(costs.latency + column for column in costs.seconds.T)]
         every: list[Array] = [] if closed else [costs.held]
+        every += [costs.most] if self.front else []
         then: list[Any]
         if closed:
             values = self.metrics(costs)

@@ -100,7 +100,8 @@ class Mapspace:
         """Ranks that every operand has an index of its own for: nothing is reused over them.
 
         A loop over one costs the same wherever it stands; outside all others it needs the least room. So where nothing
-        is demanded of its loops, those inside the outermost memory need not be looked at.
+        is demanded of its loops, those inside the outermost memory need not be looked at; of an Einsum that may be fused,
+        those inside the buffer, as its loops cannot move out of the loops that it shares.
         """
         demands = self.problem.constraints
         memories = set(self.problem.memories)
@@ -116,7 +117,9 @@ class Mapspace:
 
     def _steps(self, depth: int, rank: int) -> bool:
         """Whether the loops of a level are to step over a rank."""
-        return depth <= self.problem.outermost or rank not in self.batch
+        problem = self.problem
+        last = problem.buffer if problem.shared or problem.stays else problem.outermost
+        return rank not in self.batch or last is None or depth <= last
 
     @cached_property
     def left(self) -> list[list[NDArray[np.bool_]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -18,7 +19,7 @@ from dse.model.nest import product
 from dse.model.result import Result
 from dse.search.build import NO_RANK, build_problem, units_for
 from dse.search.explain import explain_none
-from dse.search.fused import Group, fused_size, map_fused
+from dse.search.fused import Group, fused_size, fused_traffic, map_fused
 from dse.search.fusion import Fusion
 from dse.search.mapper import Found, Proof, map_einsum
 from dse.search.problem import Constraints, Nest, Point, Problem
@@ -153,8 +154,7 @@ def map_fused_workload(
     it is the answer, not proven, of a search that is interrupted."""
     problems = problems_of(workload, hardware, spec, given)
     by_einsum = [[each for each in problems if each.einsum == einsum.name] for einsum in workload.cascade.computed]
-    sizes = {rank: size for each in problems for rank, size in zip(each.ranks, each.sizes, strict=True)}
-    fusion = Fusion(workload.cascade, sizes)
+    fusion = Fusion(workload.cascade, _sizes(problems))
     demanded = _demanded_groups(spec, fusion)
     known = None
     if unfused is not None and demanded is None and not fusion.waiting:
@@ -243,11 +243,12 @@ def _merged(fronts: Sequence[Found], metrics: Sequence[str]) -> Found:
 
 
 def search_bounds(
-    workload: Workload, hardware: Hardware, memory: str, given: Mapping[str, Quantity]
+    workload: Workload, hardware: Hardware, memory: str, given: Mapping[str, Quantity], *, fuse: bool = False
 ) -> dict[str, Found]:
     """Least DRAM traffic over the capacity of a memory, by Einsum: a front with all that is inside the memory taken away,
-    so that it alone holds data on chip. Raises SpecError for an unknown memory."""
-    found = {}
+    so that it alone holds data on chip. With `fuse`, also of all Einsums, one after another and fused in any way. Raises
+    SpecError for an unknown memory."""
+    found, alone = {}, {}
     problems = problems_of(workload, hardware, FREE, given)
     for problem in problems:
         if problem.einsum in found:
@@ -257,16 +258,41 @@ def search_bounds(
         last = problem.levels[problem.memories.index(memory)]
         whole = replace(last, capacity=UNBOUNDED, axes=(), seconds={})
         levels = (replace(problem.levels[0], axes=()), whole)
-        found[problem.einsum] = map_einsum(
-            replace(problem, levels=levels, constraints=Constraints()), "dram", ("capacity", "dram")
-        )
+        alone[problem.einsum] = replace(problem, levels=levels, constraints=Constraints())
+        found[problem.einsum] = map_einsum(alone[problem.einsum], "dram", ("capacity", "dram"))
     for problem in problems:
         if problem.einsum not in found:
             inner = problem.memories[1:]
             raise SpecError(
                 f"--bound: {problem.unit} has no {memory!r} inside {problem.memories[0]}; {allowed(memory, inner)}"
             )
+    if fuse:
+        order = [alone[einsum.name] for einsum in workload.cascade.computed]
+        fusion = Fusion(workload.cascade, _sizes(order))
+        found |= {UNFUSED: _in_turn(list(found.values())), FUSED: fused_traffic(order, fusion)}
     return found
+
+
+UNFUSED, FUSED = "all, one by one", "all, fused"
+"""Names of the bounds of a whole cascade."""
+
+
+def _in_turn(fronts: Sequence[Found]) -> Found:
+    """Traffic of Einsums one after another, over the capacity that the largest of them has."""
+    curves = [[(point.costs["capacity"], point.costs["dram"]) for point in front.points] for front in fronts]
+    sizes = sorted({size for curve in curves for size, _ in curve if size >= max(other[0][0] for other in curves)})
+    points = [
+        Point(
+            (), {"capacity": size, "dram": sum(min(moved for own, moved in curve if own <= size) for curve in curves)}
+        )
+        for size in sizes
+    ]
+    proofs = [front.proof for front in fronts]
+    return Found(points, Proof(math.prod(each.size for each in proofs), sum(each.priced for each in proofs), {}))
+
+
+def _sizes(problems: Sequence[Problem]) -> dict[str, int]:
+    return {rank: size for each in problems for rank, size in zip(each.ranks, each.sizes, strict=True)}
 
 
 UNBOUNDED = 2.0**60

@@ -16,7 +16,7 @@ from dse.api import _mapping_job, evaluate, map_front, map_workload
 from dse.cascade.cascade import Cascade
 from dse.cascade.parser import parse_access, parse_einsum
 from dse.model.nest import Level, Loop, Operand, busy_units, count_accesses, temporal_iterations
-from dse.search.fused import FusedMap, map_fused
+from dse.search.fused import FusedMap, fused_traffic, map_fused
 from dse.search.fusion import Fusion
 from dse.search.mapper import map_einsum
 from dse.search.population import Ranking, undominated
@@ -264,7 +264,8 @@ def resident(problems: list[Problem], users: Any, start: int, end: int, labels: 
     return entered
 
 
-def best_of_all(case: Case, problems: list[Problem], ranked: tuple[str, ...]) -> dict[str, float] | None:
+def all_costs(case: Case, problems: list[Problem]) -> np.ndarray:
+    """Undominated (energy, dram, latency, capacity) of a cascade, over all ways to fuse it."""
     cache: dict[Any, np.ndarray] = {}
 
     def costs(at: int, loops: Loops, labels: Labels) -> np.ndarray:
@@ -282,7 +283,11 @@ def best_of_all(case: Case, problems: list[Problem], ranked: tuple[str, ...]) ->
             pairs[:, :, 3] = np.maximum(whole[start][:, None, 3], own[None, :, 3])
             ways.append(pairs.reshape(-1, 4))
         whole[end] = undominated_rows(np.concatenate(ways))
-    rows = whole[count]
+    return whole[count]
+
+
+def best_of_all(case: Case, problems: list[Problem], ranked: tuple[str, ...]) -> dict[str, float] | None:
+    rows = all_costs(case, problems)
     table = {"energy": rows[:, 0], "dram": rows[:, 1], "latency": rows[:, 2], "capacity": rows[:, 3]}
     table["edp"] = table["energy"] * table["latency"]
     if not len(rows):
@@ -311,6 +316,26 @@ def test_fused_optima_are_those_of_brute_force_ties_included(kind: str, seed: in
             continue
         assert found is not None
         assert {metric: found.costs[metric] for metric in ranked} == pytest.approx(expected, rel=ROUNDING), objective
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_least_traffic_of_fused_cascades_is_that_of_brute_force(kind: str) -> None:
+    """Over the buffer's capacity; nothing is inside the buffer, which is larger than any tile."""
+    case = CASES[kind]
+    problems = [
+        replace(problem, levels=(problem.levels[0], replace(problem.levels[1], capacity=1e6, axes=())))
+        for problem in problems_for(case, 4)
+    ]
+    rows = all_costs(case, problems)
+    expected, least = [], math.inf
+    for held, moved in sorted(zip(rows[:, 3].tolist(), rows[:, 1].tolist(), strict=True)):
+        if moved < least:
+            expected.append((held, moved))
+            least = moved
+    sizes = {rank: size for p in problems for rank, size in zip(p.ranks, p.sizes, strict=True)}
+    points = fused_traffic(problems, Fusion(case.cascade, sizes)).points
+    assert [(point.costs["capacity"], point.costs["dram"]) for point in points] == expected
+    assert len(points) > 2
 
 
 ATTENTION = {"batch": 1, "heads": 1, "seq_len": 8, "head_dim": 4, "buffer": "1 KiB"}
