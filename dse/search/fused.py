@@ -125,10 +125,10 @@ def map_fused(
         parts = pool.map(_outer_part, search.tasks(most))
         outer = search.join(parts)
         progress("outer parts", 1 / 3)
-        floor = None if outer is None else outer.floor()
-        if outer is None or floor is None:
+        if outer is None:
             return None
-        least = next((found[0] for found in map(outer.best, search.limits(floor, most)) if found is not None), None)
+        tried = map(outer.best, search.limits(outer.floor, most))
+        least = next((found[0] for found in tried if found is not None), None)
         if least is None:
             return None
         progress("least of all", 1 / 2)

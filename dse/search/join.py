@@ -77,6 +77,18 @@ class Move:
     fresh: float
 
 
+@dataclass(frozen=True)
+class Reached:
+    """The least with which a state is reached: elements held; energy, DRAM traffic and seconds."""
+
+    held: float
+    least: Array
+
+    def or_less(self, other: Reached | None) -> Reached:
+        """The least of two."""
+        return self if other is None else Reached(min(self.held, other.held), np.minimum(self.least, other.least))
+
+
 @dataclass
 class Costs:
     """States that agree: costs of all so far, `seconds` of the group in progress and `latency` of those before it,
@@ -116,7 +128,9 @@ class Step:
 class Join:
     """All ways to put Einsums together, `rows` of each.
 
-    `reached` holds the costs of all states that the last search for the best went through. For a `front`, what takes
+    `moves` are those that a search within a limit may make, by the Einsum that joins; `ahead`, by place, is what the Einsums
+    to come cost at least from each state on (energy, DRAM traffic, seconds; nothing where no way leads to the end);
+    `reached` holds the costs of all states that the search went through. For a `front`, what takes
     less room is kept as well.
     """
 
@@ -128,6 +142,8 @@ class Join:
     priced: int = 0
     limit: Mapping[str, float] = field(default_factory=dict)
     log: list[tuple[int, int, bool, Loops]] = field(default_factory=list)
+    moves: list[list[Move]] = field(default_factory=list)
+    ahead: list[dict[Open, Array]] = field(default_factory=list)
     reached: list[dict[Open, Costs]] = field(default_factory=list)
 
     def best(self, limit: Mapping[str, float]) -> tuple[dict[str, float], list[Step]] | None:
@@ -144,6 +160,7 @@ class Join:
     def ends(self, limit: Mapping[str, float]) -> Costs | None:
         """The undominated costs of all Einsums, within the limit by metric."""
         self.limit, self.log, self.reached = limit, [], []
+        self.survey()
         zero = np.zeros(1)
         width = len(self.rows[0][0].seconds[0])
         closed: Costs | None = Costs(zero, zero, zero, np.zeros((1, width)), zero, zero, np.full(1, -1, dtype=np.int64))
@@ -162,32 +179,27 @@ class Join:
             opened = {state: costs for state, costs in opened.items() if self.may_go_on(state, place + 1)}
         return closed
 
-    @cached_property
-    def moves(self) -> list[list[Move]]:
-        """Every move, by the Einsum that joins."""
-        found: list[list[Move]] = []
-        reached: dict[Open, float] = {CLOSED: 0.0}
+    def survey(self) -> None:
+        """Find the moves that may lead to the end within the limit, and what is ahead of each state."""
+        rest = [*np.cumsum(self.least[::-1], axis=0)[::-1], np.zeros_like(self.least[0])]
+        self.moves = []
+        reached: dict[Open, Reached] = {CLOSED: Reached(0.0, np.zeros_like(self.least[0]))}
         for place in range(len(self.rows)):
-            found.append([])
-            after: dict[Open, float] = {}
-            for state, held in reached.items():
+            self.moves.append([])
+            after: dict[Open, Reached] = {}
+            for state, so_far in reached.items():
                 for to, rows in self.following(state, place):
                     move = Move(state, rows, to, _fresh(state, rows))
-                    now = held + float(rows.held.min()) + move.fresh
-                    if now <= rows.buffer[1]:
-                        found[-1].append(move)
-                        after[to] = min(now, after.get(to, now))
-            reached = {state: held for state, held in after.items() if self.may_go_on(state, place + 1)}
-            if any(self.may_close(state, place + 1) for state in after):
-                reached[CLOSED] = 0.0
-        return found
-
-    @cached_property
-    def ahead(self) -> list[dict[Open, Array]]:
-        """By place, what the Einsums to come cost at least from each state on: energy, DRAM traffic, seconds; nothing of
-        a state from which no way leads to the end."""
-        onward = {CLOSED: np.zeros_like(self.rows[0][0].least)}
-        found = [onward]
+                    now = Reached(so_far.held + float(rows.held.min()) + move.fresh, so_far.least + rows.least)
+                    if now.held <= rows.buffer[1] and self.within(now.least + rest[place + 1]):
+                        self.moves[-1].append(move)
+                        after[to] = now.or_less(after.get(to))
+            reached = {state: least for state, least in after.items() if self.may_go_on(state, place + 1)}
+            ends = [least for state, least in after.items() if self.may_close(state, place + 1)]
+            for least in ends:
+                reached[CLOSED] = Reached(0.0, least.least).or_less(reached.get(CLOSED))
+        onward = {CLOSED: np.zeros_like(self.least[0])}
+        self.ahead = [onward]
         for place in reversed(range(len(self.rows))):
             before: dict[Open, Array] = {}
             for move in self.moves[place]:
@@ -196,16 +208,22 @@ class Join:
                 if move.after in onward:
                     before[move.state] = _least(before.get(move.state), move.rows.least + onward[move.after])
             onward = before
-            found.insert(0, onward)
-        return found
+            self.ahead.insert(0, onward)
 
-    def floor(self) -> dict[str, float] | None:
-        """What any way comes to at least, by metric, or None where there is no way."""
-        least = self.ahead[0].get(CLOSED)
-        if least is None:
-            return None
-        energy, dram, latency = float(least[0]), float(least[1]), float(least[2:].max())
-        return {"energy": energy, "dram": dram, "latency": latency, "edp": energy * latency}
+    @cached_property
+    def least(self) -> list[Array]:
+        """What each Einsum comes to at least: energy, DRAM traffic, seconds."""
+        return [np.minimum.reduce([rows.least for rows in every]) for every in self.rows]
+
+    @property
+    def floor(self) -> dict[str, float]:
+        """What all come to at least, by metric, if each costs the least that it can."""
+        return _metrics(np.sum(self.least, axis=0))
+
+    def within(self, least: Array) -> bool:
+        """Whether energy, DRAM traffic and seconds come to the limit."""
+        found = _metrics(least)
+        return all(found[metric] <= most * MARGIN for metric, most in self.limit.items())
 
     def following(self, state: Open, place: int) -> Iterator[tuple[Open, Rows]]:
         """Rows of an Einsum that may come next, and the state that they lead to."""
@@ -440,6 +458,11 @@ class Join:
             if begins:
                 loops = None
         return found[::-1]
+
+
+def _metrics(least: Array) -> dict[str, float]:
+    energy, dram, latency = float(least[0]), float(least[1]), float(least[2:].max())
+    return {"energy": energy, "dram": dram, "latency": latency, "edp": energy * latency}
 
 
 def _least(one: Array | None, other: Array) -> Array:
