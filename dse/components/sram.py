@@ -19,9 +19,17 @@ class Sram:
     leakage_mw: Value
     access_ns: Value
     cycle_ns: Value
+    between_runs: Value = False
+    """Where the capacity lies between two runs, so that the figures are interpolated."""
 
 
-def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Value = 1, technology_nm: int = 45) -> Sram:
+INTERPOLATION_ERROR = 0.10
+"""Typical relative error of energies between two runs; `tests/components/test_sram.py` measures it."""
+
+
+def sram(
+    capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Value = 1, technology_nm: Value = 45
+) -> Sram:
     """Cost of an SRAM of a capacity, row width, number of banks and of read/write ports. Arrays broadcast.
 
     Exact at the capacities that CACTI was run at; log-log interpolation between two of them is good to about 10 %.
@@ -29,13 +37,14 @@ def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Valu
 
     Raises ComponentError outside the table, naming what it holds.
     """
-    capacity, width, bank, port = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports)
-    kinds = (width.astype(np.float64) * 2**20 + bank * 2**10 + port).ravel()
+    capacity, width, bank, port, node = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports, technology_nm)
+    kinds = (((node * 2.0**20 + width) * 2**10 + bank) * 2**10 + port).ravel()
+    between = np.zeros(capacity.size, dtype=bool)
     found = np.empty((len(SRAM_COLUMNS), capacity.size))
     for kind in np.unique(kinds):
         chosen = kinds == kind
         first = int(np.argmax(chosen))
-        runs = _runs(technology_nm, width.ravel()[first], bank.ravel()[first], port.ravel()[first])
+        runs = _runs(node.ravel()[first], width.ravel()[first], bank.ravel()[first], port.ravel()[first])
         asked, back = np.unique(capacity.ravel()[chosen].astype(np.float64), return_inverse=True)
         low, high = runs[0, 0], runs[-1, 0]
         if asked[0] < low or asked[-1] > high:
@@ -45,32 +54,38 @@ def sram(capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Valu
                 f"no SRAM of {outside:,.0f} bytes at {bits:.0f} bit; the table holds {low:,.0f} to {high:,.0f} bytes"
             )
         found[:, chosen] = _interpolate(runs, asked)[:, back]
-    return Sram(*(values.reshape(capacity.shape) if capacity.ndim else float(values[0]) for values in found))
+        between[chosen] = ~np.isin(asked, runs[:, 0])[back]
+    if not capacity.ndim:
+        return Sram(
+            **{name: float(values[0]) for name, values in zip(SRAM_COLUMNS, found, strict=True)},
+            between_runs=bool(between[0]),
+        )
+    costs = {name: values.reshape(capacity.shape) for name, values in zip(SRAM_COLUMNS, found, strict=True)}
+    return Sram(**costs, between_runs=between.reshape(capacity.shape))
 
 
 def sram_exists(
-    capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Value = 1, technology_nm: int = 45
+    capacity_bytes: Value, width_bits: Value, banks: Value = 1, ports: Value = 1, technology_nm: Value = 45
 ) -> Value:
     """Where `sram` has an answer: True or False for each of the sizes asked for."""
-    capacity, width, bank, port = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports)
+    capacity, width, bank, port, node = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports, technology_nm)
     found = np.zeros(capacity.shape, dtype=bool)
     for (technology, bits, bank_count, port_count), runs in sram_runs().items():
-        if technology == technology_nm:
-            same = (width == bits) & (bank == bank_count) & (port == port_count)
-            found |= same & (capacity >= runs[0, 0]) & (capacity <= runs[-1, 0])
+        same = (node == technology) & (width == bits) & (bank == bank_count) & (port == port_count)
+        found |= same & (capacity >= runs[0, 0]) & (capacity <= runs[-1, 0])
     return found
 
 
-def _runs(technology_nm: int, width: float, banks: float, ports: float) -> Value:
+def _runs(technology_nm: float, width: float, banks: float, ports: float) -> Value:
     table = sram_runs()
-    runs = table.get((technology_nm, int(width), int(banks), int(ports)))
+    runs = table.get((int(technology_nm), int(width), int(banks), int(ports)))
     if runs is not None and width == int(width):
         return runs
     same = [key for key in table if key[0] == technology_nm and key[2:] == (int(banks), int(ports))]
     if not same:
         grids = sorted({key[2:] for key in table if key[0] == technology_nm})
         raise ComponentError(
-            f"no SRAM with {banks:.0f} bank(s) and {ports:.0f} port(s) at {technology_nm} nm; (banks, ports) in the table: {grids}"
+            f"no SRAM with {banks:.0f} bank(s) and {ports:.0f} port(s) at {technology_nm:g} nm; (banks, ports) in the table: {grids}"
         )
     widths = sorted(key[1] for key in same)
     near = [

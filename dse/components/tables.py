@@ -24,12 +24,13 @@ class ComponentError(ValueError):
 
 @dataclass(frozen=True)
 class Primitive:
-    """One row of primitives.csv: energy (pJ) and area (um2) at a reference width, and the power of its width."""
+    """One row of primitives.csv: energy (pJ), area (um2) and leakage (mW; 0 where no source gives it) at a reference width, and the power of its width."""
 
     width_bits: float
     exponent: float
     energy: float
     area: float
+    leakage: float
     source: str
 
     def energy_pj(self, width_bits: Value) -> Value:
@@ -39,6 +40,10 @@ class Primitive:
     def area_um2(self, width_bits: Value) -> Value:
         """Area in um2 at another width."""
         return self.area * (width_bits / self.width_bits) ** self.exponent
+
+    def leakage_mw(self, width_bits: Value) -> Value:
+        """Leakage in mW at another width."""
+        return self.leakage * (width_bits / self.width_bits) ** self.exponent
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -56,6 +61,7 @@ def primitives() -> dict[str, Primitive]:
             float(row["width_exponent"]),
             float(row["energy_pj"]),
             float(row["area_um2"]),
+            float(row["leakage_mw"]),
             row["source"],
         )
         for row in rows("primitives.csv")

@@ -5,7 +5,7 @@ Pure functions on arrays; the shape of every number is the shape of the design p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +63,8 @@ def price(binding: Binding, accounting: Accounting) -> Result:
     timings = _timings(binding)
     phases = tuple(_phase(binding, phase, timings, traffic) for phase in binding.plan.phases)
     energy = _memory_energy(binding, traffic, tables) + _compute_energy(binding, timings, tables)
+    if accounting.leakage:
+        energy += _leakage(binding.hardware, tables, sum(phase.latency_s for phase in phases))
     return Result(
         binding=replace(binding, feasible=binding.feasible & exists),
         accounting=accounting,
@@ -71,7 +73,7 @@ def price(binding: Binding, accounting: Accounting) -> Result:
         traffic=tuple(traffic),
         energy=tuple(energy),
         area=area_by_component(binding.hardware, tables, accounting),
-        cycle_ns={name: part.cycle_ns for name, part in tables[""].items() if part.cycle_ns is not None},
+        memories=tables[""],
     )
 
 
@@ -88,12 +90,14 @@ def component_tables(hardware: Hardware, accounting: Accounting) -> tuple[dict[s
         parts += [(unit.name, name, part) for name, part in unit.components.items()]
     for where, name, spec in parts:
         attributes = evaluate_attributes(spec, hardware.values)
-        there = component_exists(spec.class_name, attributes, accounting.tables)
+        kind, technology = hardware.architecture.classes[spec.class_name], hardware.technology_nm
+        there = component_exists(kind, attributes, accounting.tables, technology)
         if np.ndim(there) and np.any(there) and not np.all(there):
             attributes = {key: _where_it_exists(value, there) for key, value in attributes.items()}
+            technology = _where_it_exists(technology, there)
             exists = exists & there
         try:
-            tables[where][name] = price_component(spec.class_name, attributes, accounting.tables)
+            tables[where][name] = price_component(kind, attributes, accounting.tables, technology)
         except ValueError as error:
             raise spec.source.error(spec.key, f"{spec.name}: {error}") from None
     return tables, exists
@@ -110,15 +114,33 @@ def area_by_component(
     hardware: Hardware, tables: Mapping[str, Mapping[str, Component]], accounting: Accounting
 ) -> dict[str, Any]:
     """Area in um2 of all instances of each memory and component, as `MEMORY` and `UNIT.component`."""
-    areas: dict[str, Any] = {}
-    for name, memory in hardware.memories.items():
-        areas[name] = tables[""][name].area_um2 * memory.instances
-    for unit in hardware.architecture.units.values():
-        for name in unit.components:
-            areas[f"{unit.name}.{name}"] = tables[unit.name][name].area_um2 * hardware.unit_count(unit.name)
+    areas = {name: part.area_um2 * count for name, part, count in _on_chip(hardware, tables)}
     if accounting.container_area:
         areas["containers"] = sum(_containers(hardware, name) for name in hardware.architecture.units)
     return areas
+
+
+def _on_chip(hardware: Hardware, tables: Mapping[str, Mapping[str, Component]]) -> Iterator[tuple[str, Component, Any]]:
+    """Every memory and component by name, with its number of instances."""
+    for name, memory in hardware.memories.items():
+        yield name, tables[""][name], memory.instances
+    for unit in hardware.architecture.units.values():
+        for name in unit.components:
+            yield f"{unit.name}.{name}", tables[unit.name][name], hardware.unit_count(unit.name)
+
+
+def _leakage(hardware: Hardware, tables: Mapping[str, Mapping[str, Component]], latency_s: Any) -> list[EnergyEntry]:
+    """Leakage of all instances of each component for a time."""
+    cycles = latency_s * hardware.clock_hz
+    return [
+        EnergyEntry("leakage", name, "leak", "", cycles, 1.0, part.leakage_mw * count * latency_s * PJ_PER_MW_S)
+        for name, part, count in _on_chip(hardware, tables)
+        if np.any(np.asarray(part.leakage_mw) > 0)
+    ]
+
+
+PJ_PER_MW_S = 1e9
+"""Picojoules of a milliwatt in a second."""
 
 
 def _containers(hardware: Hardware, unit: str) -> Any:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dse.components.library import Component
+from dse.components.sram import INTERPOLATION_ERROR
 from dse.model.accounting import Accounting
 from dse.model.binding import Binding
 from dse.model.traffic import Traffic
@@ -100,7 +102,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Result:
-    """The cost of one workload on one architecture under one mapping; numbers have the shape of the design points."""
+    """The cost of one workload on one architecture under one mapping; numbers have the shape of the design points.
+
+    `area` in um2 by component; `memories` are the table entries of each memory.
+    """
 
     binding: Binding
     accounting: Accounting
@@ -109,7 +114,7 @@ class Result:
     traffic: Sequence[Traffic]
     energy: Sequence[EnergyEntry]
     area: Mapping[str, Any]
-    cycle_ns: Mapping[str, Any]
+    memories: Mapping[str, Component]
 
     @property
     def feasible(self) -> Any:
@@ -223,14 +228,23 @@ class Result:
         sizes = {name: self.binding.values[name].value for name in self.binding.plan.parameters}
         if sizes and not self.shape:
             found.append("mapping: " + ", ".join(f"{name} = {value:.6g}" for name, value in sizes.items()))
-        period_ns = 1e9 / self.binding.hardware.clock_hz
-        for memory, cycle_ns in self.cycle_ns.items():
-            slowest = np.max(cycle_ns)
-            if slowest > np.min(period_ns):
+        period_ns = float(np.min(1e9 / self.binding.hardware.clock_hz))
+        for name, memory in self.memories.items():
+            if memory.cycle_ns is not None and (slowest := float(np.max(memory.cycle_ns))) > period_ns:
                 found.append(
-                    f"note: {memory} takes {slowest:.3g} ns a cycle, the clock {np.min(period_ns):.3g} ns; its latency is not modelled"
+                    f"note: {name} takes {slowest:.3g} ns a cycle, the clock {period_ns:.3g} ns: an access every clock "
+                    f"keeps {math.ceil(slowest / period_ns)} banks busy, it has {self._banks(name)}; this latency is not modelled"
+                )
+            if np.any(memory.between_runs):
+                found.append(
+                    f"note: the cost of {name} is interpolated between CACTI's capacities, to about {INTERPOLATION_ERROR:.0%}"
                 )
         return found
+
+    def _banks(self, memory: str) -> Any:
+        if self.accounting.single_bank_buffers:
+            return 1
+        return np.max(self.binding.hardware.memories[memory].attributes.get("banks", 1))
 
     def _bytes(self, entry: EnergyEntry) -> Any:
         """Bytes that a line of the ledger moves: none for computing."""
@@ -254,13 +268,13 @@ class Result:
         moved = self._dram_bytes_by_einsum()
         moved = dict(zip(moved, _exact_parts(list(moved.values()), self.dram_bytes), strict=True))
         rows: dict[tuple[str, ...], dict[str, Any]] = {}
-        for name in critical:
+        for name in [*critical, *(name for (name,) in groups if name not in critical)]:
             timing = self.timings.get(name)
             rows[name,] = {
                 "unit": timing.unit if timing else "",
                 "cycles": timing.cycles if timing else 0,
                 "utilization": self.utilization(timing.unit, name) if timing else 0.0,
-                "latency_s": latency[name],
+                "latency_s": latency.get(name, 0.0),
                 "dram_bytes": moved.get(name, 0.0),
                 "energy_pj": groups[name,]["energy_pj"] if (name,) in groups else 0.0,
             }

@@ -15,10 +15,13 @@ import numpy as np
 from pydantic import Field
 
 from dse.cascade.einsum import FUNCTIONS, INFIX
-from dse.components.library import CLASSES
+from dse.components.library import CLASSES, ComponentClass
+from dse.components.own import RowError, own_classes
+from dse.components.scaling import BASE_NM, check_technology
+from dse.components.tables import ComponentError
 from dse.specs.parameters import Located, locate, resolve
-from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, Dimension, Quantity
-from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
+from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, LENGTH, Dimension, Quantity
+from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_csv, read_yaml, show_path, validate
 
 ATTRIBUTES: Mapping[str, Dimension | None] = {
     "type": None,
@@ -74,6 +77,8 @@ class _File(SpecModel):
     about: str = ""
     parameters: dict[str, Any] = {}
     clock: Any
+    technology: Any = f"{BASE_NM} nm"
+    tables: list[str] = []
     memories: dict[str, _Memory]
     units: dict[str, _Unit]
 
@@ -121,12 +126,14 @@ class UnitSpec:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What it runs on, as written; `resolve` gives its numbers."""
+    """What it runs on, as written; `resolve` gives its numbers. `classes` are the component classes that it may name."""
 
     name: str
     about: str
     parameters: Mapping[str, Located]
     clock: Located
+    technology: Located
+    classes: Mapping[str, ComponentClass]
     memories: Mapping[str, ComponentSpec]
     units: Mapping[str, UnitSpec]
     source: Source
@@ -151,7 +158,12 @@ class Architecture:
                 capacity = attributes["depth"] * attributes["width"]
             bandwidths = {key: located.positive(values, BANDWIDTH) / 8 for key, located in memory.bandwidths.items()}
             memories[name] = MemorySize(attributes, capacity, attributes["width"], instances, bandwidths)
-        return Hardware(self, values, self.clock.positive(values, FREQUENCY), memories, fanouts)
+        technology = self.technology.positive(values, LENGTH)
+        try:
+            check_technology(technology)
+        except ComponentError as error:
+            raise self.technology.source.error(self.technology.key, str(error)) from None
+        return Hardware(self, values, self.clock.positive(values, FREQUENCY), technology, memories, fanouts)
 
 
 @dataclass(frozen=True)
@@ -170,11 +182,13 @@ class MemorySize:
 
 @dataclass(frozen=True)
 class Hardware:
-    """An architecture in numbers: clock in Hz, memories by name, fan-outs by unit and position in its path."""
+    """An architecture in numbers: clock in Hz, technology in nm, memories by name, fan-outs by unit and position in its
+    path."""
 
     architecture: Architecture
     values: Mapping[str, Quantity]
     clock_hz: Any
+    technology_nm: Any
     memories: Mapping[str, MemorySize]
     fanouts: Mapping[str, tuple[Mapping[str, Any], ...]]
 
@@ -196,13 +210,16 @@ def load_architecture_file(path: Path) -> Architecture:
     data, source = read_yaml(path)
     file = validate(_File, data, source)
     parameters = {name: locate(value, source, ("parameters", name)) for name, value in file.parameters.items()}
+    classes = dict(CLASSES)
+    for number, table in enumerate(file.tables):
+        classes |= _own_classes(path.parent / table, source, ("tables", number))
     memories = {}
     for name, memory in file.memories.items():
-        spec = _component(name, memory, source, ("memories", name))
-        if CLASSES[spec.class_name].actions != ("read", "write"):
+        spec = _component(name, memory, classes, source, ("memories", name))
+        if classes[spec.class_name].actions != ("read", "write"):
+            known = [label for label, kind in classes.items() if kind.actions == ("read", "write")]
             raise source.error(
-                ("memories", name, "class"),
-                f"{spec.class_name!r} is no memory; {allowed(spec.class_name, _memory_classes())}",
+                ("memories", name, "class"), f"{spec.class_name!r} is no memory; {allowed(spec.class_name, known)}"
             )
         bandwidths = {
             key: locate(value, source, ("memories", name, key))
@@ -210,25 +227,32 @@ def load_architecture_file(path: Path) -> Architecture:
             if (value := getattr(memory, key)) is not None
         }
         memories[name] = replace(spec, bandwidths=bandwidths)
-    units = {name: _unit(name, unit, memories, source) for name, unit in file.units.items()}
+    units = {name: _unit(name, unit, memories, classes, source) for name, unit in file.units.items()}
     if not units:
         raise source.error(("units",), "units: an architecture has at least one unit")
-    architecture = Architecture(
-        file.name, file.about, parameters, locate(file.clock, source, ("clock",)), memories, units, source
-    )
+    clock, technology = (locate(getattr(file, key), source, (key,)) for key in ("clock", "technology"))
+    architecture = Architecture(file.name, file.about, parameters, clock, technology, classes, memories, units, source)
     architecture.resolve()
     return architecture
 
 
-def _memory_classes() -> list[str]:
-    return [name for name, kind in CLASSES.items() if kind.actions == ("read", "write")]
+def _own_classes(path: Path, source: Source, key: Key) -> dict[str, ComponentClass]:
+    """The component classes of a person's own table. Raises SpecError."""
+    columns, records = read_csv(path, source, key)
+    try:
+        return own_classes(columns, [row for _, row in records])
+    except RowError as error:
+        line = records[error.row][0] if error.row >= 0 else 1
+        raise SpecError(f"{show_path(path)}:{line}: {error}") from None
 
 
-def _component(name: str, written: _Component, source: Source, key: Key) -> ComponentSpec:
-    kind = CLASSES.get(written.class_)
+def _component(
+    name: str, written: _Component, classes: Mapping[str, ComponentClass], source: Source, key: Key
+) -> ComponentSpec:
+    kind = classes.get(written.class_)
     if kind is None:
         raise source.error(
-            (*key, "class"), f"unknown component class {written.class_!r}; {allowed(written.class_, CLASSES)}"
+            (*key, "class"), f"unknown component class {written.class_!r}; {allowed(written.class_, classes)}"
         )
     attributes: dict[str, Located | str] = {}
     for attribute in ATTRIBUTES:
@@ -246,7 +270,13 @@ def _component(name: str, written: _Component, source: Source, key: Key) -> Comp
     return ComponentSpec(name, written.class_, attributes, source, key)
 
 
-def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], source: Source) -> UnitSpec:
+def _unit(
+    name: str,
+    written: _Unit,
+    memories: Mapping[str, ComponentSpec],
+    classes: Mapping[str, ComponentClass],
+    source: Source,
+) -> UnitSpec:
     key: Key = ("units", name)
     path: list[tuple[str, dict[str, Located]]] = []
     axes: set[str] = set()
@@ -271,12 +301,12 @@ def _unit(name: str, written: _Unit, memories: Mapping[str, ComponentSpec], sour
     if not path:
         raise source.error((*key, "path"), f"{name}: the path names at least one memory")
     components = {
-        label: _component(label, part, source, (*key, "components", label))
+        label: _component(label, part, classes, source, (*key, "components", label))
         for label, part in written.components.items()
     }
     actions: dict[str, str] = {}
     for label, part in components.items():
-        for action in CLASSES[part.class_name].actions:
+        for action in classes[part.class_name].actions:
             if action in actions:
                 raise source.error(
                     (*key, "components", label),

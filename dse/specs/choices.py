@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dse.specs.parameters import locate
 from dse.specs.quantity import COUNT, Dimension
-from dse.specs.source import Key, Source, SpecError, allowed, show_path
+from dse.specs.source import Key, Source, SpecError, allowed, read_csv, show_path
 
 MODEL_AXIS = "model"
 """The axis of a sweep whose values are names of models."""
@@ -35,15 +34,7 @@ def load_choices(
     """Read a table of choices. `axes` are the sweep's, `dimensions` those of the design's parameters, `options` what its
     mapping offers. Raises SpecError with file and line."""
     shown = show_path(path)
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            records = [(reader.line_num, row) for row in reader]
-            columns = list(reader.fieldnames or [])
-    except (OSError, ValueError, csv.Error) as error:
-        raise source.error(key, f"cannot read {shown}: {error}") from None
-    if len(set(columns)) < len(columns):
-        raise SpecError(f"{shown}:1: a column stands there twice: {', '.join(columns)}")
+    columns, records = read_csv(path, source, key)
     keys = tuple(column for column in columns if column in axes)
     if not keys:
         raise SpecError(f"{shown}:1: no column is an axis of the sweep; allowed: {', '.join(axes)}")
@@ -53,8 +44,6 @@ def load_choices(
             raise SpecError(f"{shown}:1: unknown column {column!r}; {allowed(column, {*axes, *names})}")
     rows: dict[tuple[str | int, ...], Mapping[str, str]] = {}
     for line, row in records:
-        if None in row or None in row.values():
-            raise SpecError(f"{shown}:{line}: {len(columns)} values expected, as the first line names")
         at = tuple(
             _key_value(axis, row[axis], dimensions.get(axis, COUNT), Source(shown, {(): (shown, line)}))
             for axis in keys

@@ -18,19 +18,22 @@ import numpy as np
 
 
 class Dimension(NamedTuple):
-    """Powers of bit and second that a quantity carries."""
+    """Powers of bit, second and nanometre that a quantity carries."""
 
     bits: int = 0
     seconds: int = 0
+    nanometres: int = 0
 
 
 COUNT, INFORMATION, FREQUENCY, BANDWIDTH = Dimension(), Dimension(1), Dimension(0, -1), Dimension(1, -1)
+LENGTH = Dimension(0, 0, 1)
 DIMENSION_NAMES = {
     COUNT: "a plain number",
     INFORMATION: "an amount of data (bit, B, KiB, MiB, GiB)",
     FREQUENCY: "a frequency (Hz, kHz, MHz, GHz)",
     BANDWIDTH: "a bandwidth (B/s, MiB/s, GiB/s, GB/s)",
     Dimension(0, 1): "a time (s, ms, us, ns)",
+    LENGTH: "a length (nm)",
 }
 
 _BYTES = {
@@ -50,11 +53,12 @@ UNITS: Mapping[str, tuple[float, Dimension]] = {
     **{f"{name}/s": (8 * size, BANDWIDTH) for name, size in _BYTES.items()},
     **{name: (size, FREQUENCY) for name, size in (("Hz", 1), ("kHz", 10**3), ("MHz", 10**6), ("GHz", 10**9))},
     **{name: (size, Dimension(0, 1)) for name, size in (("s", 1), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))},
+    "nm": (1, LENGTH),
     "K": (2**10, COUNT),
     "M": (2**20, COUNT),
     "G": (2**30, COUNT),
 }
-"""Unit -> (size in bits and seconds, dimension). K, M, G count in powers of two, as sequence lengths do."""
+"""Unit -> (size in bits, seconds and nanometres, dimension). K, M, G count in powers of two, as sequence lengths do."""
 
 LARGEST = 1e18
 MAX_LENGTH = 200
@@ -213,13 +217,9 @@ def _combine(operator: type[ast.operator], left: Quantity, right: Quantity, text
         raise QuantityError(f"{text!r} divides by zero")
     dimension = left.dimension
     if operator is ast.Mult:
-        dimension = Dimension(
-            left.dimension.bits + right.dimension.bits, left.dimension.seconds + right.dimension.seconds
-        )
+        dimension = Dimension(*(a + b for a, b in zip(left.dimension, right.dimension, strict=True)))
     elif operator in (ast.Div, ast.FloorDiv):
-        dimension = Dimension(
-            left.dimension.bits - right.dimension.bits, left.dimension.seconds - right.dimension.seconds
-        )
+        dimension = Dimension(*(a - b for a, b in zip(left.dimension, right.dimension, strict=True)))
     elif operator is ast.Pow:
         if (
             left.dimension != COUNT

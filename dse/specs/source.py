@@ -5,6 +5,7 @@ Aliases, tags and repeated keys are refused: the first two have no use here, the
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,24 @@ def allowed(found: object, names: Iterable[str]) -> str:
     known = sorted(names)
     near = get_close_matches(str(found), known, n=1, cutoff=0.5)
     return (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(known) or 'none'}"
+
+
+def read_csv(path: Path, source: Source, key: Key) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    """The columns of a CSV file, and its rows with their lines. Raises SpecError: at `key` where it cannot be read."""
+    shown = show_path(path)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            records = [(reader.line_num, row) for row in reader]
+            columns = list(reader.fieldnames or [])
+    except (OSError, ValueError, csv.Error) as error:
+        raise source.error(key, f"cannot read {shown}: {error}") from None
+    if len(set(columns)) < len(columns):
+        raise SpecError(f"{shown}:1: a column stands there twice: {', '.join(columns)}")
+    for line, row in records:
+        if None in row or None in row.values():
+            raise SpecError(f"{shown}:{line}: {len(columns)} values expected, as the first line names")
+    return columns, records
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], Source]:

@@ -37,14 +37,16 @@ MIB = 8 * 2**20
 def test_published_tables(
     name: str, attributes: dict[str, object], energies: dict[str, float], area: float | None
 ) -> None:
-    component = price_component(name, attributes, PUBLISHED)
+    component = price_component(CLASSES[name], attributes, PUBLISHED)
     assert dict(component.energy_pj) == pytest.approx(energies, abs=1e-9)
     if area is not None:
         assert component.area_um2 == pytest.approx(area, rel=1e-12)
 
 
 def test_adders_scale_with_width_and_multipliers_with_its_square() -> None:
-    narrow, wide = (price_component("fp_mac", {"width": width}, TableConventions()).energy_pj for width in (8, 32))
+    narrow, wide = (
+        price_component(CLASSES["fp_mac"], {"width": width}, TableConventions()).energy_pj for width in (8, 32)
+    )
     assert wide["add"] / narrow["add"] == pytest.approx(4)
     assert wide["multiply"] / narrow["multiply"] == pytest.approx(16)
 
@@ -52,8 +54,8 @@ def test_adders_scale_with_width_and_multipliers_with_its_square() -> None:
 def test_small_register_files_cost_less_only_where_they_are_scaled() -> None:
     """Storage energy scales by width/32 and (depth/64)^0.78, area by width/32 and depth/64; address generators do not."""
     size = {"depth": 4, "width": 16}
-    unscaled = price_component("register_file", size, TableConventions(scale_registers=False))
-    scaled = price_component("register_file", size, TableConventions(scale_registers=True))
+    unscaled = price_component(CLASSES["register_file"], size, TableConventions(scale_registers=False))
+    scaled = price_component(CLASSES["register_file"], size, TableConventions(scale_registers=True))
     address_pj, address_um2 = 0.000276038 + 2 * 0.0040197174, 2 * 2 * 5.81742
     assert scaled.energy_pj["write"] - address_pj == pytest.approx(64 * 0.02947 * 0.5 * (4 / 64) ** 0.78, rel=1e-12)
     assert scaled.energy_pj["read"] - scaled.energy_pj["write"] == pytest.approx(
@@ -65,16 +67,17 @@ def test_small_register_files_cost_less_only_where_they_are_scaled() -> None:
 def test_large_register_files_are_the_same_either_way() -> None:
     size = {"depth": 128, "width": 64}
     either = [
-        price_component("register_file", size, TableConventions(scale_registers=scale)) for scale in (False, True)
+        price_component(CLASSES["register_file"], size, TableConventions(scale_registers=scale))
+        for scale in (False, True)
     ]
     assert either[0] == either[1]
 
 
 def test_attributes_may_be_arrays() -> None:
     depths = np.array([4, 12, 32, 128])
-    together = price_component("register_file", {"depth": depths, "width": 16}, TableConventions())
+    together = price_component(CLASSES["register_file"], {"depth": depths, "width": 16}, TableConventions())
     for number, depth in enumerate(depths):
-        alone = price_component("register_file", {"depth": int(depth), "width": 16}, TableConventions())
+        alone = price_component(CLASSES["register_file"], {"depth": int(depth), "width": 16}, TableConventions())
         assert together.energy_pj["read"][number] == pytest.approx(alone.energy_pj["read"], rel=1e-15)
 
 
@@ -83,7 +86,7 @@ def test_every_class_states_the_actions_that_it_prices() -> None:
     for name, kind in CLASSES.items():
         own = {"sram": {"width": 4096}, "relative_memory": {"type": "buffer"}}.get(name, {})
         attributes = {**{key: samples[key] for key in kind.attributes}, **own}
-        component = price_component(name, attributes, TableConventions())
+        component = price_component(kind, attributes, TableConventions())
         assert tuple(component.energy_pj) == kind.actions
         assert all(math.isfinite(energy) and energy > 0 for energy in component.energy_pj.values())
         assert component.source
@@ -93,4 +96,4 @@ def test_an_unknown_dram_is_refused() -> None:
     with pytest.raises(
         ComponentError, match="unknown DRAM type 'ddr9'; allowed: lpddr4, lpddr, ddr3, gddr5, hbm2, relative"
     ):
-        price_component("dram", {"type": "ddr9", "width": 64}, TableConventions())
+        price_component(CLASSES["dram"], {"type": "ddr9", "width": 64}, TableConventions())
