@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -30,12 +30,14 @@ from dse.specs.quantity import COUNT, Dimension, Quantity
 from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, validate
 from dse.specs.workload import Workload
 
+Loaded = TypeVar("Loaded")
+
 TOTALS = ("latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s")
 """Columns of the results that every design has."""
 
 RESERVED = (
     *TOTALS, "design", "accounting", "workload", "einsum", "unit", "cycles", "utilization", "point", "feasible",
-    "speedup", "energy", "proven", "mappings", "priced",
+    "speedup", "energy", "proven", "mappings", "priced", "part", "component",
 )  # fmt: skip
 """Columns of the results, which no axis may be called like."""
 
@@ -45,13 +47,22 @@ class _Map(SpecModel):
     mapspace: str | None = None
 
 
-class _Design(SpecModel):
-    architecture: str
+class _Part(SpecModel):
     workload: str
     mapping: str | None = None
     map: _Map | None = None
     choices: str | None = None
     options: dict[str, str] = {}
+
+
+class _Design(SpecModel):
+    architecture: str
+    workload: str | None = None
+    mapping: str | None = None
+    map: _Map | None = None
+    choices: str | None = None
+    options: dict[str, str] = {}
+    parts: dict[str, _Part] = {}
     parameters: dict[str, Any] = {}
     label: str | None = None
     colour: str | None = Field(default=None, pattern=r"^#[0-9A-Fa-f]{6}$")
@@ -94,11 +105,8 @@ class MapSearch:
 
 
 @dataclass(frozen=True)
-class Design:
-    """A named combination of architecture, workload and mapping - or a search for the mapping - with parameters of its own.
-
-    `label` and `colour` (#RRGGBB; None: the next free one) say how figures show it.
-    """
+class Part:
+    """A workload of a design and its mapping - or a search for it; `name` is empty where it is the design's only one."""
 
     name: str
     architecture: Architecture
@@ -106,9 +114,6 @@ class Design:
     mapping: MappingSpec | MapSearch
     choices: ChoiceTable | None
     options: Mapping[str, str]
-    parameters: Mapping[str, Located]
-    label: str
-    colour: str | None
 
     @property
     def mapping_options(self) -> Mapping[str, Mapping[str, Any]]:
@@ -129,6 +134,36 @@ class Design:
             if isinstance(written, Located) and not written.expression.names:
                 found[name] = written.quantity({}).dimension
         return found
+
+
+@dataclass(frozen=True)
+class Design:
+    """A named architecture with what runs on it, one part after the other, and parameters of its own.
+
+    `label` and `colour` (#RRGGBB; None: the next free one) say how figures show it.
+    """
+
+    name: str
+    architecture: Architecture
+    parts: tuple[Part, ...]
+    parameters: Mapping[str, Located]
+    label: str
+    colour: str | None
+
+    @property
+    def workload(self) -> str:
+        """What it computes, by name."""
+        return " + ".join(part.workload.name for part in self.parts)
+
+    @cached_property
+    def mapping_options(self) -> dict[str, Mapping[str, Any]]:
+        """Options that its mappings offer, by name."""
+        return {name: choices for part in self.parts for name, choices in part.mapping_options.items()}
+
+    @cached_property
+    def parameter_dimensions(self) -> dict[str, Dimension]:
+        """Every parameter that may be set by name, and the dimension of its value."""
+        return {name: each for part in self.parts for name, each in part.parameter_dimensions.items()}
 
 
 @dataclass(frozen=True)
@@ -181,16 +216,21 @@ def load_study_file(path: Path) -> Study:
     models = load_models(path) if MODEL_AXIS in file.sweep else {}
     sweep = {axis: _axis(axis, values, designs, models, source) for axis, values in file.sweep.items()}
     for name, written in file.designs.items():
-        if written.choices is not None:
-            table = load_choices(
-                path.parent / written.choices,
-                tuple(sweep),
-                designs[name].parameter_dimensions,
-                designs[name].mapping_options,
-                source,
-                ("designs", name, "choices"),
-            )
-            designs[name] = replace(designs[name], choices=table)
+        parts = []
+        for part in designs[name].parts:
+            own, key = _written_part(written, part.name), _part_key(name, part.name)
+            table = None
+            if own.choices is not None:
+                table = load_choices(
+                    path.parent / own.choices,
+                    tuple(sweep),
+                    part.parameter_dimensions,
+                    part.mapping_options,
+                    source,
+                    (*key, "choices"),
+                )
+            parts.append(replace(part, choices=table))
+        designs[name] = replace(designs[name], parts=tuple(parts))
     for number, baseline in enumerate(file.baselines):
         source.check_known(baseline, designs, ("baselines", number), "design")
     references = []
@@ -208,67 +248,93 @@ def load_study_file(path: Path) -> Study:
     )
 
 
+def _written_part(written: _Design, name: str) -> _Part:
+    if name:
+        return written.parts[name]
+    fields = {field: getattr(written, field) for field in _Part.model_fields if field in written.model_fields_set}
+    return _Part.model_construct(_fields_set=set(fields), **{**_Part(workload="").model_dump(), **fields})
+
+
+def _part_key(design: str, part: str) -> Key:
+    return ("designs", design, "parts", part) if part else ("designs", design)
+
+
 def _design(name: str, written: _Design, source: Source, path: Path) -> Design:
     key: Key = ("designs", name)
-
-    def at(part: str, load: Any) -> Any:
-        try:
-            return load()
-        except SpecError as error:
-            if all(":" in line and line.split(":")[1].isdigit() for line in error.lines):
-                raise
-            raise source.error((*key, part), str(error)) from None
-
-    architecture = at("architecture", lambda: load_architecture(written.architecture, path))
-    workload = at("workload", lambda: load_workload(written.workload, path))
-    mapping: MappingSpec | MapSearch
-    if "map" in written.model_fields_set:
-        mapping = _map_search(name, written, written.map or _Map(), architecture, workload, source, path)
-    else:
-        given: MappingSpec = at(
-            "mapping", lambda: load_mapping(written.mapping or default_mapping(architecture.name, workload.name), path)
-        )
-        for option in written.options:
-            source.check_known(option, given.options, (*key, "options", option), "option")
-        at("options", lambda: given.plan(written.options))
-        mapping = given
+    if written.parts:
+        for field in _Part.model_fields:
+            if field in written.model_fields_set:
+                raise source.error((*key, field), f"{name}: it has parts, so {field!r} stands in each of them")
+    elif written.workload is None:
+        raise source.error(key, f"{name}: a design has a workload, or parts with one each")
+    architecture = _at(source, (*key, "architecture"), lambda: load_architecture(written.architecture, path))
+    parts = tuple(
+        _part(name, part, _written_part(written, part), architecture, source, path) for part in written.parts or ("",)
+    )
     parameters = {
         label: locate(value, source, (*key, "parameters", label)) for label, value in written.parameters.items()
     }
-    label, colour = written.label or name, written.colour
-    design = Design(name, architecture, workload, mapping, None, dict(written.options), parameters, label, colour)
+    design = Design(name, architecture, parts, parameters, written.label or name, written.colour)
     dimensions = design.parameter_dimensions
     for label, located in parameters.items():
         source.check_known(label, dimensions, (*key, "parameters", label), "parameter")
-        located.quantity({}, dimensions[label])
+        if not located.expression.names:
+            located.quantity({}, dimensions[label])
     return design
+
+
+def _at(source: Source, key: Key, load: Callable[[], Loaded]) -> Loaded:
+    """What `load` gives; a fault that names no file and line of its own gets those of a key."""
+    try:
+        return load()
+    except SpecError as error:
+        if all(":" in line and line.split(":")[1].isdigit() for line in error.lines):
+            raise
+        raise source.error(key, str(error)) from None
+
+
+def _part(design: str, name: str, written: _Part, architecture: Architecture, source: Source, path: Path) -> Part:
+    key = _part_key(design, name)
+    workload = _at(source, (*key, "workload"), lambda: load_workload(written.workload, path))
+    mapping: MappingSpec | MapSearch
+    if "map" in written.model_fields_set:
+        mapping = _map_search(design, written, written.map or _Map(), architecture, workload, source, key, path)
+    else:
+        chosen = written.mapping
+        given = _at(
+            source,
+            (*key, "mapping"),
+            lambda: load_mapping(chosen or default_mapping(architecture.name, workload.name), path),
+        )
+        for option in written.options:
+            source.check_known(option, given.options, (*key, "options", option), "option")
+        _at(source, (*key, "options"), lambda: given.plan(written.options))
+        mapping = given
+    return Part(name, architecture, workload, mapping, None, dict(written.options))
 
 
 def _map_search(
     name: str,
-    written: _Design,
+    written: _Part,
     search: _Map,
     architecture: Architecture,
     workload: Workload,
     source: Source,
+    key: Key,
     path: Path,
 ) -> MapSearch:
-    key: Key = ("designs", name)
     for part in ("mapping", "choices", "options"):
         if getattr(written, part):
             raise source.error((*key, part), f"{name}: its mapping is searched ('map'), so it takes no {part!r}")
     source.check_known(search.objective, OBJECTIVES, (*key, "map", "objective"), "objective")
-    chosen = search.mapspace
-    if chosen is None:
-        chosen = default_mapspace(architecture.name, workload.name) or FREE.name
-    try:
+    chosen = search.mapspace or default_mapspace(architecture.name, workload.name) or FREE.name
+
+    def load() -> MapspaceSpec:
         spec = FREE if chosen == FREE.name else load_mapspace(chosen, path)
         check_mapspace(spec, workload, architecture)
-    except SpecError as error:
-        if all(":" in line and line.split(":")[1].isdigit() for line in error.lines):
-            raise
-        raise source.error((*key, "map", "mapspace"), str(error)) from None
-    return MapSearch(search.objective, spec)
+        return spec
+
+    return MapSearch(search.objective, _at(source, (*key, "map", "mapspace"), load))
 
 
 def _axis(

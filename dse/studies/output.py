@@ -17,7 +17,7 @@ import yaml
 
 from dse.model.accounting import SWITCHES
 from dse.specs.source import SpecError
-from dse.specs.study import Design, MapSearch
+from dse.specs.study import MapSearch, Part
 from dse.studies.run import StudyResult, accountings
 
 VERSIONS_OF = ("dse", "numpy", "pandas", "matplotlib")
@@ -58,11 +58,12 @@ def all_or_nothing(folder: Path, stale: Sequence[str] = ()) -> Iterator[Path]:
 def write_results(
     result: StudyResult, folder: Path, draw: Callable[[Path], None] | None, settings: Mapping[str, Any]
 ) -> None:
-    """Write results.csv, breakdown.csv, run.yaml and what `draw` makes into `folder`."""
+    """Write results.csv, breakdown.csv, components.csv, run.yaml and what `draw` makes into `folder`."""
     drawn = [f"{figure.name}.{kind}" for figure in result.study.figures for kind in ("png", "pdf")]
     with all_or_nothing(folder, () if draw else drawn) as scratch:
         write_csv(result.frame, scratch / "results.csv")
         write_csv(result.breakdown, scratch / "breakdown.csv")
+        write_csv(result.components, scratch / "components.csv")
         if result.maps:
             (scratch / "mappings.txt").write_text(nests_text(result), encoding="utf-8")
         record = {
@@ -82,7 +83,7 @@ def nests_text(result: StudyResult) -> str:
     from dse.report.nests import nest_lines, proof_line
 
     blocks = []
-    for (design, point), found in result.maps.items():
+    for (design, _, point), found in result.maps.items():
         for each in found.einsums.values():
             blocks.append("\n".join([f"# {design}, {point}", *nest_lines(each), proof_line(each.found.proof)]))
     return "\n\n".join(blocks) + "\n"
@@ -93,10 +94,16 @@ def _resolved(result: StudyResult) -> dict[str, Any]:
     designs = {
         name: {
             "architecture": design.architecture.source.path,
-            "workload": design.workload.source.path,
-            "mapping": _mapping_of(design),
-            "choices": design.choices.path if design.choices else None,
-            "options": dict(design.options),
+            "parts": [
+                {
+                    **({"part": part.name} if part.name else {}),
+                    "workload": part.workload.source.path,
+                    "mapping": _mapping_of(part),
+                    "choices": part.choices.path if part.choices else None,
+                    "options": dict(part.options),
+                }
+                for part in design.parts
+            ],
             "parameters": {label: located.expression.text for label, located in design.parameters.items()},
         }
         for name, design in result.study.designs.items()
@@ -108,10 +115,10 @@ def _resolved(result: StudyResult) -> dict[str, Any]:
     return {"designs": designs, "accounting": switches}
 
 
-def _mapping_of(design: Design) -> str | dict[str, str]:
-    if isinstance(design.mapping, MapSearch):
-        return {"objective": design.mapping.objective, "mapspace": design.mapping.mapspace.source.path}
-    return design.mapping.source.path
+def _mapping_of(part: Part) -> str | dict[str, str]:
+    if isinstance(part.mapping, MapSearch):
+        return {"objective": part.mapping.objective, "mapspace": part.mapping.mapspace.source.path}
+    return part.mapping.source.path
 
 
 @contextmanager

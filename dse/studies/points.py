@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dse.specs.choices import MODEL_AXIS
-from dse.specs.parameters import locate
+from dse.specs.parameters import locate, resolve
 from dse.specs.quantity import BANDWIDTH, FREQUENCY, INFORMATION, Quantity
 from dse.specs.source import SpecError
-from dse.specs.study import Design, Study
+from dse.specs.study import Design, Part, Study
 
 Outcome = TypeVar("Outcome")
 
@@ -40,41 +40,45 @@ def named(design: Design, point: Point, work: Callable[[], Outcome]) -> Outcome:
         raise SpecError(*(line + where for line in error.lines)) from None
 
 
-def choices_at(design: Design, point: Point) -> tuple[dict[str, str], dict[str, str]]:
-    """Options and parameters of a design's mapping at a point: its own, and those of its table of choices."""
-    options = dict(design.options)
-    if design.choices is None:
+def choices_at(part: Part, point: Point) -> tuple[dict[str, str], dict[str, str]]:
+    """Options and parameters of a mapping at a point: its own, and those of its table of choices."""
+    options = dict(part.options)
+    if part.choices is None:
         return options, {}
-    at = tuple(value if isinstance(value := point.values[axis], str) else value.value for axis in design.choices.keys)
-    row = design.choices.rows.get(at)
+    at = tuple(value if isinstance(value := point.values[axis], str) else value.value for axis in part.choices.keys)
+    row = part.choices.rows.get(at)
     if row is None:
-        raise SpecError(f"{design.choices.path}:1: no row for {', '.join(map(str, at))}, which the study sweeps")
+        raise SpecError(f"{part.choices.path}:1: no row for {', '.join(map(str, at))}, which the study sweeps")
     parameters = {}
     for name, value in row.items():
-        if name not in design.mapping_options:
+        if name not in part.mapping_options:
             parameters[name] = value
         elif name not in options:
             options[name] = value
     return options, parameters
 
 
-def parameters_at(study: Study, design: Design, point: Point, chosen: Mapping[str, str]) -> dict[str, Quantity]:
-    """Values of a design's parameters at a point: the model's, the table's, the sweep's, then its own settings."""
-    known = design.parameter_dimensions
+def parameters_at(
+    study: Study, design: Design, part: Part, point: Point, chosen: Mapping[str, str]
+) -> dict[str, Quantity]:
+    """Values of the parameters of a design's part at a point: the model's, the table's, the sweep's, then the design's own
+    settings, which may name any of those and the architecture's. Raises SpecError."""
     given: dict[str, Quantity] = {}
     if MODEL_AXIS in point.values:
-        given.update(
-            {
-                name: value.quantity({})
-                for name, value in study.models[point.values[MODEL_AXIS]].items()
-                if name in known
-            }
-        )
+        given.update({name: value.quantity({}) for name, value in study.models[point.values[MODEL_AXIS]].items()})
     for name, text in chosen.items():
         given[name] = locate(text, study.source, (name,)).quantity({})
-    given.update({axis: value for axis, value in point.values.items() if axis in known and axis != MODEL_AXIS})
-    given.update({name: located.quantity({}) for name, located in design.parameters.items()})
-    return given
+    given.update({axis: value for axis, value in point.values.items() if axis != MODEL_AXIS})
+    own = design.architecture.parameters
+    written = {**own, **design.parameters}
+    swept = {name: value for name, value in given.items() if name in written}
+    settings = resolve(written, {name: value for name, value in given.items() if name not in written}, swept)
+    dimensions = part.parameter_dimensions
+    for name, located in design.parameters.items():
+        given[name] = settings[name]
+        if name in dimensions:
+            located.check_dimension(settings[name], dimensions[name])
+    return {name: value for name, value in given.items() if name in dimensions}
 
 
 def axis_columns(points: Sequence[Point]) -> dict[str, list[Any]]:

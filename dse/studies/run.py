@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from dse.model.accounting import PRESETS, SWITCHES, Accounting
 from dse.model.evaluate import evaluate
 from dse.model.result import Result
 from dse.specs.choices import MODEL_AXIS
-from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.parameters import locate
 from dse.specs.quantity import DIMENSION_NAMES, Quantity, QuantityError, number
 from dse.specs.source import Source, SpecError, allowed
-from dse.specs.study import Design, MapSearch, Study
+from dse.specs.study import Design, MapSearch, Part, Study
+from dse.studies.parts import Tables, put_together
 from dse.studies.points import Point, axis_columns, choices_at, named, parameters_at
 
 if TYPE_CHECKING:
@@ -29,16 +30,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyResult:
-    """`frame` has a row per accounting, design and point; `breakdown` a row per Einsum of each.
+    """`frame` has a row per accounting, design and point; `breakdown` a row per Einsum of each, `components` one per
+    component.
 
-    `axes` are the columns that tell points apart; `maps` the mappings that were searched, by design and point.
+    `axes` are the columns that tell points apart; `maps` the mappings that were searched, by design, part and point.
     """
 
     study: Study
     axes: tuple[str, ...]
     frame: pd.DataFrame
     breakdown: pd.DataFrame
-    maps: Mapping[tuple[str, str], WorkloadMap]
+    components: pd.DataFrame
+    maps: Mapping[tuple[str, str, str], WorkloadMap]
 
 
 def accountings(study: Study) -> dict[str, Accounting]:
@@ -79,7 +82,11 @@ def with_settings(study: Study, settings: Sequence[str]) -> Study:
                 raise SpecError(
                     f"--set {text}: {parameter} has no choice {value!r}; {allowed(value, design.mapping_options[parameter])}"
                 )
-            designs[name] = replace(design, options={**design.options, parameter: value})
+            parts = [
+                replace(part, options={**part.options, parameter: value}) if parameter in part.mapping_options else part
+                for part in design.parts
+            ]
+            designs[name] = replace(design, parts=tuple(parts))
             continue
         dimensions = design.parameter_dimensions
         if parameter not in dimensions:
@@ -103,117 +110,120 @@ def run_study(study: Study, advance: Callable[[str], None] = lambda step: None, 
     """Price every design of a study; `advance` is called with a name after each step. Mappings that are to be searched
     are, `jobs` at a time. Raises SpecError."""
     points = [Point(dict(zip(study.sweep, values, strict=True))) for values in itertools.product(*study.sweep.values())]
-    frames, breakdowns = [], []
-    maps: Mapping[tuple[str, str], WorkloadMap] = {}
-    if any(isinstance(design.mapping, MapSearch) for design in study.designs.values()):
+    maps: Mapping[tuple[str, str, str], WorkloadMap] = {}
+    if any(isinstance(part.mapping, MapSearch) for design in study.designs.values() for part in design.parts):
         from dse.studies.maps import search_maps
 
         maps = search_maps(study, points, jobs)
+    axes = tuple(axis_columns(points[:1]))
+    priced: list[Tables] = []
     for accounting_name, accounting in accountings(study).items():
         for design in study.designs.values():
-            if isinstance(design.mapping, MapSearch):
-                own = [maps[design.name, point.label()] for point in points]
-                frame, breakdown = _price_maps(study, design, points, own, accounting)
-            else:
-                frame, breakdown = _price_design(study, design, points, accounting)
-            for table in (frame, breakdown):
+            parts = []
+            for part in design.parts:
+                if isinstance(part.mapping, MapSearch):
+                    own = [maps[design.name, part.name, point.label()] for point in points]
+                    parts.append((part.name, _price_maps(study, design, part, points, own, accounting)))
+                else:
+                    parts.append((part.name, _price_part(study, design, part, points, accounting)))
+            tables = put_together(parts, axes)
+            for table in (tables.totals, tables.einsums, tables.components):
                 table.insert(0, "design", design.name)
                 table.insert(1, "accounting", accounting_name)
-                table.insert(2, "workload", design.workload.name)
-            frames.append(frame)
-            breakdowns.append(breakdown)
+                table.insert(2, "workload", design.workload)
+            priced.append(tables)
             advance(f"{design.name}, {accounting_name}")
-    axes = tuple(axis_columns(points[:1]))
+    frames = [tables.totals for tables in priced]
     swept = [column for column in axes if column not in (MODEL_AXIS, "seq_len")]
     columns = list(dict.fromkeys(column for frame in frames for column in frame.columns))
     joined = pd.concat([frame.reindex(columns=columns, fill_value=0) for frame in frames], ignore_index=True)
     if "proven" in joined:
         joined["proven"] = joined["proven"].astype(bool)
     joined = joined[[column for column in joined.columns if column not in swept] + swept]
-    return StudyResult(study, axes, joined, pd.concat(breakdowns, ignore_index=True), maps)
+    einsums = pd.concat([tables.einsums for tables in priced], ignore_index=True)
+    components = pd.concat([tables.components for tables in priced], ignore_index=True)
+    return StudyResult(study, axes, joined, einsums, components, maps)
 
 
 def _price_maps(
-    study: Study, design: Design, points: Sequence[Point], maps: Sequence[WorkloadMap], accounting: Accounting
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Totals and Einsums of a design whose mapping was searched, with the size of each proof."""
-    frames, breakdowns = [], []
+    study: Study,
+    design: Design,
+    part: Part,
+    points: Sequence[Point],
+    maps: Sequence[WorkloadMap],
+    accounting: Accounting,
+) -> Tables:
+    """A part whose mapping was searched, with the size of each proof."""
+    found = []
     for point, best in zip(points, maps, strict=True):
-        given = parameters_at(study, design, point, {})
-        result = evaluate(design.architecture, design.workload, best.mapping, given, {}, accounting)
-        frame, breakdown = result.to_frame(), result.to_frame(by="einsum")
+        given = parameters_at(study, design, part, point, {})
+        result = evaluate(design.architecture, part.workload, best.mapping, given, {}, accounting)
+        tables = _per_point(result, [point])
         proofs = [each.found.proof for each in best.einsums.values()]
-        frame["proven"] = best.proven
-        frame["mappings"] = float(sum(proof.size for proof in proofs))
-        frame["priced"] = sum(proof.priced for proof in proofs)
-        for position, (name, values) in enumerate(axis_columns([point]).items()):
-            frame.insert(position, name, values)
-            breakdown.insert(position, name, values * len(breakdown))
-        frames.append(frame)
-        breakdowns.append(breakdown)
-    return pd.concat(frames, ignore_index=True), pd.concat(breakdowns, ignore_index=True)
+        tables.totals["proven"] = best.proven
+        tables.totals["mappings"] = float(sum(proof.size for proof in proofs))
+        tables.totals["priced"] = sum(proof.priced for proof in proofs)
+        found.append(tables)
+    return _joined(found, [np.array([place]) for place in range(len(points))])
 
 
-def _price_design(
-    study: Study, design: Design, points: Sequence[Point], accounting: Accounting
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Totals and Einsums of a design at every point, in the order of the points."""
-    chosen = [choices_at(design, point) for point in points]
-    given = [parameters_at(study, design, point, own) for point, (_, own) in zip(points, chosen, strict=True)]
+def _price_part(study: Study, design: Design, part: Part, points: Sequence[Point], accounting: Accounting) -> Tables:
+    """A part at every point, in the order of the points."""
+    chosen = [choices_at(part, point) for point in points]
+    given = [parameters_at(study, design, part, point, own) for point, (_, own) in zip(points, chosen, strict=True)]
     groups: dict[tuple[Any, ...], list[int]] = {}
     for place, (options, _) in enumerate(chosen):
         groups.setdefault((tuple(sorted(options.items())), tuple(sorted(given[place]))), []).append(place)
-    frames, breakdowns = [], []
-    mapping = design.mapping
+    mapping = part.mapping
     assert not isinstance(mapping, MapSearch)
+    found = []
     for (options, names), members in groups.items():
         together = {
             name: Quantity(np.array([given[place][name].value for place in members]), given[members[0]][name].dimension)
             for name in names
         }
-        result = evaluate(design.architecture, design.workload, mapping, together, dict(options), accounting)
+        result = evaluate(design.architecture, part.workload, mapping, together, dict(options), accounting)
         if not np.all(result.feasible):
             first = members[int(np.argmin(np.broadcast_to(result.feasible, (len(members),))))]
-            _explain(design, mapping, points[first], given[first], dict(options), accounting)
-        axes = axis_columns([points[place] for place in members])
-        frame, breakdown = _per_point(result, len(members))
-        at = breakdown.pop("point").to_numpy()
-        for position, (name, values) in enumerate(axes.items()):
-            frame.insert(position, name, values)
-            breakdown.insert(position, name, np.asarray(values)[at])
-        frame.index = pd.Index(members)
-        breakdown.index = pd.Index(np.array(members)[at])
+            own = given[first]
+
+            def alone(own: Mapping[str, Quantity] = own, options: Any = options) -> Result:
+                return evaluate(design.architecture, part.workload, mapping, own, dict(options), accounting)
+
+            named(design, points[first], alone)
+            raise AssertionError("a point that fails among many fails alone")
+        found.append(_per_point(result, [points[place] for place in members]))
+    return _joined(found, [np.array(members) for members in groups.values()])
+
+
+def _per_point(result: Result, points: Sequence[Point]) -> Tables:
+    """The tables of some points, also where all of them cost the same because nothing swept matters."""
+    frames = []
+    for by in (None, "einsum", "component"):
+        frame = result.to_frame(by)
+        if by is None:
+            at = np.arange(len(points))
+            frame = frame.drop(columns="feasible") if result.shape else pd.concat([frame] * len(points))
+        elif result.shape:
+            at = frame.pop("point").to_numpy()
+        else:
+            at = np.repeat(np.arange(len(points)), len(frame))
+            frame = pd.concat([frame] * len(points))
+        for position, (name, values) in enumerate(axis_columns(points).items()):
+            frame.insert(position, name, np.asarray(values)[at])
+        frame.index = pd.Index(at)
         frames.append(frame)
-        breakdowns.append(breakdown)
-    return _in_order(frames), _in_order(breakdowns)
+    return Tables(*frames)
 
 
-def _per_point(result: Result, count: int) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Totals and Einsums of `count` points, also where all of them cost the same because nothing swept matters."""
-    frame, breakdown = result.to_frame(), result.to_frame(by="einsum")
-    if result.shape:
-        return frame.drop(columns="feasible"), breakdown
-    copies = [breakdown.assign(point=number) for number in range(count)]
-    return pd.concat([frame] * count, ignore_index=True), pd.concat(copies, ignore_index=True)
-
-
-def _in_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all frames by the place of their point."""
-    return pd.concat(frames).sort_index(kind="stable").reset_index(drop=True)
-
-
-def _explain(
-    design: Design,
-    mapping: MappingSpec,
-    point: Point,
-    given: Mapping[str, Quantity],
-    options: dict[str, str],
-    accounting: Accounting,
-) -> None:
-    """Raise the error of a point that cannot exist, with its name."""
-    named(
-        design,
-        point,
-        lambda: evaluate(design.architecture, design.workload, mapping, given, options, accounting),
-    )
-    raise AssertionError("a point that fails among many fails alone")
+def _joined(groups: Sequence[Tables], places: Sequence[NDArray[np.int64]]) -> Tables:
+    """The rows of all groups of points by the place of each point."""
+    joined = []
+    for name in ("totals", "einsums", "components"):
+        frames = []
+        for tables, members in zip(groups, places, strict=True):
+            frame = getattr(tables, name)
+            frame.index = pd.Index(members[frame.index.to_numpy()])
+            frames.append(frame)
+        joined.append(pd.concat(frames).sort_index(kind="stable").reset_index(drop=True))
+    return Tables(*joined)

@@ -23,11 +23,12 @@ def test_every_row_of_the_published_mappings_comes_from_their_specs(
     design_name, model, seq_len = key
     study = load_study("fusemax_attention")
     design = study.designs[design_name]
+    (part,) = design.parts
     lengths = {length.value: length for length in study.sweep["seq_len"]}
     point = Point({"model": model, "seq_len": lengths[seq_len]})
-    choices, chosen = choices_at(design, point)
-    given = parameters_at(study, design, point, chosen)
-    result = evaluate(design.architecture, design.workload, design.mapping, given, choices, PUBLISHED)
+    choices, chosen = choices_at(part, point)
+    given = parameters_at(study, design, part, point, chosen)
+    result = evaluate(design.architecture, part.workload, part.mapping, given, choices, PUBLISHED)
     kept = 0
     for name, bound in result.binding.einsums.items():
         mine = rows[rows["einsum"] == name]
