@@ -116,6 +116,10 @@ def run(
         if len(area):
             over = f", and relative to {loaded.baselines[0]}" if loaded.baselines else ""
             _print(area, form, f"Chip area in mm2{over}", digits=7)
+        from dse.report.figures import breakdown_tables
+
+        for title, table in breakdown_tables(result):
+            _print(table, form, title, digits=6)
         print(f"{len(result.frame)} rows: {folder / 'results.csv'}")
 
 
@@ -159,6 +163,34 @@ def evaluate(
     _print([{"total": name, "value": value} for name, value in totals.items()], form)
     for note in result.notes():
         print(note)
+
+
+@app.command()
+def plot(
+    table: Annotated[Path, typer.Argument(metavar="RESULTS.csv", help="A table that dse run wrote, or any like it.")],
+    x: Annotated[str | None, typer.Option("--x", metavar="COLUMN", help="Along.")] = None,
+    y: Annotated[str | None, typer.Option("--y", metavar="COLUMN", help="Up.")] = None,
+    color: Annotated[str | None, typer.Option("--color", metavar="COLUMN", help="One colour for each value.")] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="bars, lines, pareto, breakdown (by component or Einsum) or roofline.")
+    ] = None,
+    pareto: Annotated[
+        bool, typer.Option("--pareto", help="Mark the rows that none beats in both: --kind pareto.")
+    ] = False,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="COLUMN=VALUE", help="Only rows with this value; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="PNG or PDF; default: beside the table.")
+    ] = None,
+) -> None:
+    """Draw a table of results: bars, lines, a Pareto front, the parts of a whole, or a roofline."""
+    from dse.report.plots import draw_table
+    from dse.specs.source import SpecError
+
+    if pareto and kind not in (None, "pareto"):
+        raise SpecError(f"--pareto is --kind pareto, found --kind {kind} too")
+    print(draw_table(table, "pareto" if pareto else kind, x, y, color, where or [], output))
 
 
 @app.command("map")

@@ -162,6 +162,23 @@ class Result:
         """Cycles that a unit is busy."""
         return sum(timing.cycles for timing in self.timings.values() if timing.unit == unit)
 
+    @property
+    def peak_per_s(self) -> Any:
+        """Operations a second if every PE does one a cycle: the roof of a roofline (Williams et al., CACM 2009)."""
+        hardware = self.binding.hardware
+        return sum(hardware.unit_count(unit) for unit in hardware.architecture.units) * hardware.clock_hz
+
+    @property
+    def dram_bytes_per_s(self) -> Any:
+        """Bytes a second that DRAM can move, in both directions: the slope of a roofline."""
+        hardware = self.binding.hardware
+        return sum(
+            rate * memory.instances
+            for name, memory in hardware.memories.items()
+            if hardware.architecture.memories[name].class_name == "dram"
+            for rate in memory.bandwidths.values()
+        )
+
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """Shape of the design points; () for one."""
@@ -179,6 +196,9 @@ class Result:
             **{f"cycles_{unit}": self.unit_cycles(unit) for unit in units},
             "compute_s": self.compute_s,
             "memory_s": self.memory_s,
+            "operations": sum(timing.operations for timing in self.timings.values()),
+            "peak_per_s": self.peak_per_s,
+            "dram_bytes_per_s": self.dram_bytes_per_s,
         }
 
     def to_frame(self, by: str | None = None) -> pd.DataFrame:
@@ -276,6 +296,7 @@ class Result:
                 "utilization": self.utilization(timing.unit, name) if timing else 0.0,
                 "latency_s": latency.get(name, 0.0),
                 "dram_bytes": moved.get(name, 0.0),
+                "operations": timing.operations if timing else 0,
                 "energy_pj": groups[name,]["energy_pj"] if (name,) in groups else 0.0,
             }
         return rows

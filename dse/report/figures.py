@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dse.cascade.passes import PassReport, passes_in_words
-from dse.report import style
+from dse.report import plots, style
 from dse.report.cascades import least_buffer_bytes
 from dse.search.mapper import Found
 from dse.search.workload import FUSED, UNFUSED
@@ -20,8 +20,9 @@ from dse.specs.source import SpecError
 from dse.specs.study import Figure
 from dse.specs.workload import Workload
 from dse.studies.output import whole_file
+from dse.studies.points import column_of
 from dse.studies.run import StudyResult
-from dse.studies.summary import relative_to
+from dse.studies.summary import relative_to, tabulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -36,12 +37,75 @@ def draw_figures(result: StudyResult, folder: Path, advance: Callable[[str], Non
 
     with mpl.rc_context(style.rc()):
         for figure in result.study.figures:
-            draw = _stacked_by_einsum if figure.by == "einsum" else _grouped_bars
+            draw = _plotted if figure.kind != "bars" else _stacked_by_einsum if figure.by == "einsum" else _grouped_bars
             drawing = draw(result, figure)
             drawing.savefig(folder / f"{figure.name}.png")
             drawing.savefig(folder / f"{figure.name}.pdf", metadata={"CreationDate": None})
             plt.close(drawing)
             advance(figure.name)
+
+
+def _plotted(result: StudyResult, figure: Figure) -> Drawing:
+    """A figure of another kind than bars, on one panel."""
+    import matplotlib.pyplot as plt
+
+    frame = style.shown(plotted_rows(result, figure))
+    drawing, panel = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
+    labels = {name: style.plain(design.label) for name, design in result.study.designs.items()}
+    palette = {labels[name]: colour for name, colour in style.colours(result.study.designs).items()}
+    color = figure.color or ("design" if frame["design"].nunique() > 1 else MODEL_AXIS if MODEL_AXIS in frame else None)
+    named = frame.assign(design=frame["design"].map(labels))
+    several = figure.accounting is None and figure.kind == "breakdown" and frame["accounting"].nunique() > 1
+    if figure.kind == "breakdown":
+        x = figure.x or "design"
+        if several:
+            named[x] = named[x].astype(str) + "\n" + named["accounting"]
+        plots.draw_breakdown(panel, named, x, figure.value, str(figure.by), share=figure.share)
+        color = figure.by
+    elif figure.kind == "roofline":
+        plots.draw_roofline(panel, named, color, palette)
+    else:
+        plots.KINDS[figure.kind](panel, named, figure.x, figure.value, color, palette)
+    places = [style.plain(str(figure.design))] if figure.design else []
+    places += [figure.model] if figure.model else []
+    places += [f"{style.label(name).split(' (')[0]} {_spelled(value)}" for name, value in figure.at.items()]
+    title = ", ".join([style.plain(figure.title), *places])
+    plots.finish_panel(
+        drawing, panel, title if several else f"{title} ({_accounting(result, figure)} accounting)", color
+    )
+    return drawing
+
+
+def breakdown_tables(result: StudyResult) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The numbers behind each breakdown by design, with a title."""
+    for figure in result.study.figures:
+        if figure.kind == "breakdown" and figure.x is None:
+            rows = style.shown(plotted_rows(result, figure))
+            yield f"{figure.title}: {style.label(figure.value)}", tabulate(rows, str(figure.by), figure.value)
+
+
+def _spelled(value: Any) -> str:
+    return str(value) if isinstance(value, str) else style.tick(value.value)
+
+
+def plotted_rows(result: StudyResult, figure: Figure) -> pd.DataFrame:
+    """The rows that a figure draws, of the table that it opens. Raises SpecError where there is none."""
+    tables = {"component": result.components, "einsum": result.breakdown, "part": result.breakdown}
+    frame = result.frame if figure.by is None else tables[figure.by]
+    if figure.accounting is not None or figure.kind != "breakdown":
+        frame = frame[frame["accounting"] == _accounting(result, figure)]
+    if figure.design is not None:
+        frame = frame[frame["design"] == figure.design]
+    if figure.model is not None:
+        frame = frame[frame[MODEL_AXIS] == figure.model]
+    for name, value in figure.at.items():
+        column, wanted = (name, value) if isinstance(value, str) else next(iter(column_of(name, value).items()))
+        frame = frame[frame[column] == wanted]
+    if not len(frame):
+        raise SpecError(f"figure {figure.name}: no row is there to draw")
+    if figure.kind == "breakdown" and figure.value == "area_um2":
+        frame = frame.drop_duplicates(["design", "accounting", str(figure.by), *([figure.x] if figure.x else [])])
+    return frame
 
 
 def _grouped_bars(result: StudyResult, figure: Figure) -> Drawing:

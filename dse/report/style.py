@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dse.specs.study import Design
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#999999", "#F0E442", "#000000")
 """Okabe and Ito's colours, which readers with any common colour blindness tell apart: for designs."""
@@ -15,12 +18,18 @@ EINSUM_PALETTE = ("#332288", "#88CCEE", "#44AA99", "#DDCC77", "#CC6677", "#AA449
 
 COLUMN_LABELS = {
     "latency_s": "Latency (s)",
-    "energy_pj": "Energy (pJ)",
     "dram_bytes": "DRAM traffic (B)",
-    "area_um2": "Area (um2)",
     "compute_s": "Compute time (s)",
     "memory_s": "Memory time (s)",
     "seq_len": "Sequence length (tokens)",
+    "operations": "Operations",
+    "design": "Design",
+    "accounting": "Accounting",
+    "component": "Component",
+    "einsum": "Einsum",
+    "part": "Part",
+    "model": "Model",
+    "rows": "Rows of the array",
 }
 
 _RC = {
@@ -56,9 +65,18 @@ def colours(designs: Mapping[str, Design]) -> dict[str, str]:
     return {**given, **{name: free[number % len(free)] for number, name in enumerate(others)}}
 
 
+SHOWN_UNITS = {"area_um2": (1e-6, "Area (mm2)"), "energy_pj": (1e-12, "Energy (J)")}
+"""Columns that a person reads in another unit: by what their values are multiplied, and the label then."""
+
+
 def label(column: str) -> str:
     """A column as a person reads it, with its unit."""
-    return COLUMN_LABELS.get(column) or column.replace("_", " ")
+    return SHOWN_UNITS.get(column, (1, ""))[1] or COLUMN_LABELS.get(column) or column.replace("_", " ")
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table in the units that `label` names."""
+    return frame.assign(**{name: frame[name] * size for name, (size, _) in SHOWN_UNITS.items() if name in frame})
 
 
 def plain(text: str) -> str:

@@ -32,7 +32,10 @@ from dse.specs.workload import Workload
 
 Loaded = TypeVar("Loaded")
 
-TOTALS = ("latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s")
+TOTALS = (
+    "latency_s", "energy_pj", "dram_bytes", "area_um2", "compute_s", "memory_s",
+    "operations", "peak_per_s", "dram_bytes_per_s",
+)  # fmt: skip
 """Columns of the results that every design has."""
 
 RESERVED = (
@@ -78,9 +81,15 @@ class _PublishedMean(SpecModel):
 class _Figure(SpecModel):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     title: str
-    value: str
-    by: Literal["einsum"] | None = None
+    kind: Literal["bars", "lines", "pareto", "breakdown", "roofline"] = "bars"
+    value: str = "latency_s"
+    x: str | None = None
+    color: str | None = None
+    by: Literal["einsum", "part", "component"] | None = None
+    share: bool = False
+    design: str | None = None
     model: str | None = None
+    at: dict[str, Any] = {}
     baseline: str | None = None
     accounting: str | None = None
 
@@ -178,13 +187,23 @@ class PublishedMean:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure to draw: `value` is a result column, or `speedup` or `energy` relative to `baseline`."""
+    """A figure to draw: `value` is a result column, or `speedup` or `energy` relative to `baseline`.
+
+    A breakdown stacks what the value comes to `by` Einsum, part or component, or their `share` of the whole. `design`,
+    `model` and `at` (values of axes) say which rows are drawn.
+    """
 
     name: str
     title: str
+    kind: str
     value: str
+    x: str | None
+    color: str | None
     by: str | None
+    share: bool
+    design: str | None
     model: str | None
+    at: Mapping[str, Any]
     baseline: str | None
     accounting: str | None
 
@@ -395,6 +414,15 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
             raise source.error(
                 (*key, "baseline"), f"{entry.name}: there is no other design to compare with {entry.baseline}"
             )
+    if entry.kind != "bars":
+        return _plot(entry, key, file, designs, source)
+    for option in ("x", "color", "share", "design", "at"):
+        if option in entry.model_fields_set:
+            raise source.error((*key, option), f"{entry.name}: bars take no {option!r}; give the figure another kind")
+    if entry.by not in (None, "einsum"):
+        raise source.error(
+            (*key, "by"), f"{entry.name}: bars open by einsum alone; kind: breakdown opens by {entry.by}"
+        )
     if entry.by == "einsum" and not entry.value.startswith("util_"):
         raise source.error(
             (*key, "value"),
@@ -417,6 +445,36 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
     if entry.accounting is not None:
         source.check_known(entry.accounting, file.accounting, (*key, "accounting"), "accounting")
     return Figure(**entry.model_dump())
+
+
+def _plot(entry: _Figure, key: Key, file: _File, designs: Mapping[str, Design], source: Source) -> Figure:
+    """A figure of another kind than bars: which rows it draws must be there, and its columns too."""
+    axes = list(file.sweep)
+    columns = [*TOTALS, "design", "accounting", *axes]
+    dimensions = {name: each for design in designs.values() for name, each in design.parameter_dimensions.items()}
+    for option in ("x", "color"):
+        name = getattr(entry, option)
+        if name is not None:
+            source.check_known(name, columns, (*key, option), "column")
+    for option, known in (("design", designs), ("accounting", file.accounting)):
+        name = getattr(entry, option)
+        if name is not None:
+            source.check_known(name, known, (*key, option), option)
+    if entry.model is not None:
+        source.check_known(entry.model, map(str, file.sweep.get(MODEL_AXIS, [])), (*key, "model"), "model of the sweep")
+    if entry.kind in ("lines", "pareto") and entry.x is None:
+        raise source.error(key, f"{entry.name}: {entry.kind} are drawn over a column; name it with 'x'")
+    if (entry.kind == "breakdown") != (entry.by is not None):
+        raise source.error(key, f"{entry.name}: a breakdown, and nothing else, is 'by' einsum, part or component")
+    if entry.by == "part" and not any(written.parts for written in file.designs.values()):
+        raise source.error((*key, "by"), f"{entry.name}: no design has parts")
+    at = {}
+    for name, value in entry.at.items():
+        source.check_known(name, axes, (*key, "at", name), "axis")
+        at[name] = (
+            value if name == MODEL_AXIS else locate(value, source, (*key, "at", name)).quantity({}, dimensions[name])
+        )
+    return Figure(**{**entry.model_dump(), "at": at})
 
 
 def load_study(name: str) -> Study:

@@ -8,7 +8,7 @@ from functools import reduce
 
 import pandas as pd
 
-ADDED = ("latency_s", "energy_pj", "dram_bytes", "compute_s", "memory_s", "mappings", "priced")
+ADDED = ("latency_s", "energy_pj", "dram_bytes", "compute_s", "memory_s", "operations", "mappings", "priced")
 """Columns of results that add up over parts, beside the cycles of each unit."""
 
 

@@ -81,15 +81,18 @@ def parameters_at(
     return {name: value for name, value in given.items() if name in dimensions}
 
 
+def column_of(axis: str, value: Quantity) -> dict[str, Any]:
+    """The column of an axis, and what it holds for a value: a plain number, the unit in the column's name."""
+    suffix, size = COLUMN_UNITS.get(value.dimension, ("", 1))
+    return {axis + suffix: value.value if size == 1 else value.value / size}
+
+
 def axis_columns(points: Sequence[Point]) -> dict[str, list[Any]]:
-    """The sweep's axes as columns of plain numbers and names, the unit in the column's name."""
+    """The sweep's axes as columns of plain numbers and names."""
     columns: dict[str, list[Any]] = {}
-    for axis, value in points[0].values.items():
-        if isinstance(value, str):
-            columns[axis] = [point.values[axis] for point in points]
-            continue
-        suffix, size = COLUMN_UNITS.get(value.dimension, ("", 1))
-        columns[axis + suffix] = [
-            point.values[axis].value if size == 1 else point.values[axis].value / size for point in points
-        ]
+    for point in points:
+        for axis, value in point.values.items():
+            own = {axis: value} if isinstance(value, str) else column_of(axis, value)
+            for name, each in own.items():
+                columns.setdefault(name, []).append(each)
     return columns

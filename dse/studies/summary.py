@@ -61,3 +61,12 @@ def summarize_area(result: StudyResult) -> pd.DataFrame:
 def geometric_mean(values: pd.Series[float]) -> float:
     """exp of the mean logarithm."""
     return float(np.exp(np.log(values).mean()))
+
+
+def tabulate(rows: pd.DataFrame, part: str, value: str) -> pd.DataFrame:
+    """What `value` comes to by part, a column for each design and accounting, and the total below."""
+    named = rows.assign(column=rows["design"] + ", " + rows["accounting"])
+    table = named.pivot_table(index=part, columns="column", values=value, aggfunc="sum", sort=False).fillna(0.0)
+    table.columns.name = None
+    table.loc["total"] = table.sum()
+    return table.reset_index()
