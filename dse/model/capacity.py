@@ -17,7 +17,7 @@ from dse.specs.source import Key, SpecError
 def held_tiles(
     job: Job, einsums: Mapping[str, BoundEinsum], only: str | None = None
 ) -> list[dict[str, dict[str, Any]]]:
-    """Elements that one instance of a memory holds, as memory -> tensor -> elements; one entry per time to check.
+    """Words that one instance of a memory holds, as memory -> tensor -> words; one entry per time to check.
 
     A memory inside all fan-outs, the registers of a PE, holds the operands of an Einsum at a time; any other holds the
     tiles of all Einsums of a phase: a tensor that several use once, and of tensors that share space the largest. What one
@@ -25,6 +25,11 @@ def held_tiles(
     `only` looks at one memory.
     """
     home = {tensor: group[0] for group in job.plan.share_space for tensor in group}
+    widths = {
+        tensor: job.workload.bits_of(tensor) / job.workload.word_bits()
+        for bound in einsums.values()
+        for tensor in bound.tensors.values()
+    }
     times: list[dict[str, dict[str, Any]]] = []
     for phase in job.plan.phases:
         together: dict[str, dict[str, Any]] = {}
@@ -34,7 +39,7 @@ def held_tiles(
             for depth, memory in enumerate(bound.unit.memories):
                 if only not in (None, memory) or job.hardware.memories[memory].capacity_bits is None:
                     continue
-                tiles = _tiles(bound, depth, alike, steps)
+                tiles = _tiles(bound, depth, alike, steps, widths)
                 if depth == len(bound.unit.memories) - 1 and not bound.unit.path[depth][1]:
                     times.append({memory: tiles})
                     continue
@@ -85,9 +90,13 @@ def _common_start(one: Sequence[Loop], other: Sequence[Loop]) -> list[Loop]:
 
 
 def _tiles(
-    bound: BoundEinsum, depth: int, alike: Mapping[tuple[str, str], Sequence[Loop]], steps: frozenset[str]
+    bound: BoundEinsum,
+    depth: int,
+    alike: Mapping[tuple[str, str], Sequence[Loop]],
+    steps: frozenset[str],
+    widths: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Elements that one instance of a level keeps of each tensor: its tile, or all that waits there for other Einsums."""
+    """Words that one instance of a level keeps of each tensor: its tile, or all that waits there for other Einsums."""
     inside = extents(bound.levels[depth:])
     sizes: dict[str, Any] = {}
     for operand in bound.operands:
@@ -97,13 +106,15 @@ def _tiles(
             if shared is not None:
                 own = _outer_loops(bound, operand, depth, steps)[len(shared) :]
                 lengths = extents([Level("", tuple(own)), *bound.levels[depth:]])
-            size = exact_size(hull(operand, lengths))
+            size: Any = exact_size(hull(operand, lengths))
+            if widths[tensor] != 1:
+                size = size * widths[tensor]
             sizes[tensor] = np.maximum(sizes[tensor], size) if tensor in sizes else size
     return sizes
 
 
 def room(job: Job, memory: str, values: Mapping[str, Quantity]) -> Any:
-    """Elements that the mapping may keep in one instance of a memory (infinite where it has no bound)."""
+    """Words that the mapping may keep in one instance of a memory (infinite where it has no bound)."""
     bits = job.hardware.memories[memory].capacity_bits
     asked = job.plan.capacity.get(memory)
     if asked is not None and bits is not None:
@@ -156,6 +167,6 @@ def overflow_error(job: Job, key: Key, memory: str, need: Any, has: Any, what: s
     )
 
 
-def size_in_bytes(job: Job, elements: Any) -> str:
-    """A number of elements as bytes."""
-    return f"{float(np.max(elements)) * job.workload.word_bits() / 8:,.0f} B"
+def size_in_bytes(job: Job, words: Any) -> str:
+    """A number of words as bytes."""
+    return f"{float(np.max(words)) * job.workload.word_bits() / 8:,.0f} B"

@@ -182,7 +182,6 @@ def _moved_per_instance(
     binding: Binding, names: Sequence[str], traffic: Sequence[Traffic]
 ) -> dict[tuple[str, str], dict[str, Any]]:
     """Bytes by Einsum that one instance of a memory moves, for each (memory, bandwidth) of the hardware."""
-    word_bytes = binding.workload.word_bits() / 8
     moved: dict[tuple[str, str], dict[str, Any]] = {}
     for memory, size in binding.hardware.memories.items():
         for key in size.bandwidths:
@@ -190,7 +189,7 @@ def _moved_per_instance(
             for entry in traffic:
                 if entry.memory == memory and entry.einsum in by_einsum:
                     elements = sum(getattr(entry, direction) for direction in DIRECTIONS[key])
-                    by_einsum[entry.einsum] = by_einsum[entry.einsum] + word_bytes * elements / entry.instances
+                    by_einsum[entry.einsum] = by_einsum[entry.einsum] + entry.bits / 8 * elements / entry.instances
             moved[memory, key] = by_einsum
     return moved
 
@@ -198,10 +197,9 @@ def _moved_per_instance(
 def _memory_energy(
     binding: Binding, traffic: list[Traffic], tables: Mapping[str, Mapping[str, Component]]
 ) -> list[EnergyEntry]:
-    word = binding.workload.word_bits()
     entries = []
     for entry in traffic:
-        per_action = binding.hardware.memories[entry.memory].width_bits / word
+        per_action = binding.hardware.memories[entry.memory].width_bits / entry.bits
         charged = entry.memory not in binding.plan.uncharged.get(entry.einsum, ())
         for action, elements in (("read", entry.reads), ("write", entry.writes)):
             if isinstance(elements, int) and elements == 0:
@@ -216,6 +214,7 @@ def _memory_energy(
                     elements,
                     per_action,
                     elements * (energy / per_action),
+                    elements * (entry.bits / 8),
                 )
             )
     return entries

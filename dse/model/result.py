@@ -35,7 +35,8 @@ class EinsumTiming:
 
 @dataclass(frozen=True)
 class EnergyEntry:
-    """One line of the ledger: actions of a component that an Einsum causes (for an operand), and their energy in pJ."""
+    """One line of the ledger: actions of a component that an Einsum causes (for an operand), their energy in pJ, and the
+    bytes that they move."""
 
     einsum: str
     component: str
@@ -44,6 +45,7 @@ class EnergyEntry:
     elements: Any
     per_action: Any
     energy_pj: Any
+    bytes: Any = 0.0
 
     @property
     def count(self) -> Any:
@@ -224,7 +226,7 @@ class Result:
                 tuple(getattr(entry, key) for key in keys), dict.fromkeys(("count", "bytes", "energy_pj"), 0.0)
             )
             group["count"] = group["count"] + entry.count
-            group["bytes"] = group["bytes"] + self._bytes(entry)
+            group["bytes"] = group["bytes"] + entry.bytes
             group["energy_pj"] = group["energy_pj"] + energy
         if by == "einsum":
             groups = self._by_einsum(groups)
@@ -266,11 +268,6 @@ class Result:
             return 1
         return np.max(self.binding.hardware.memories[memory].attributes.get("banks", 1))
 
-    def _bytes(self, entry: EnergyEntry) -> Any:
-        """Bytes that a line of the ledger moves: none for computing."""
-        moves = entry.component in self.binding.hardware.memories
-        return entry.elements * (self.binding.workload.word_bits() / 8) if moves else 0.0
-
     def _with_area(self, groups: Mapping[tuple[str, ...], dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
         """Count, bytes, energy and area by component, unused components included."""
         areas = dict(zip(self.area, _exact_parts(list(self.area.values()), self.area_um2), strict=True))
@@ -302,13 +299,12 @@ class Result:
         return rows
 
     def _dram_bytes_by_einsum(self) -> dict[str, Any]:
-        word_bytes = self.binding.workload.word_bits() / 8
         memories = self.binding.hardware.architecture.memories
         names = list(self.timings)
         moved = dict.fromkeys(names, 0.0)
         for entry in self.traffic:
             if memories[entry.memory].class_name == "dram":
-                moved[entry.einsum] = moved[entry.einsum] + word_bytes * (entry.reads + entry.writes)
+                moved[entry.einsum] = moved[entry.einsum] + entry.bits / 8 * (entry.reads + entry.writes)
         return moved
 
 

@@ -19,7 +19,7 @@ from dse.specs.quantity import COUNT
 class Traffic:
     """Elements that an Einsum reads from and writes to a memory for one operand, over all the instances that it uses.
 
-    `instances` is how many instances of the hardware share that: a memory that the unit sees as one may be many.
+    An element has so many `bits`; `instances` is how many instances of the hardware share that: a memory that the unit sees as one may be many.
     """
 
     einsum: str
@@ -28,6 +28,7 @@ class Traffic:
     reads: Any
     writes: Any
     instances: Any
+    bits: int
 
 
 def einsum_counts(bound: BoundEinsum, accounting: Accounting) -> dict[tuple[str, str], AccessCounts]:
@@ -47,7 +48,8 @@ def memory_traffic(binding: Binding, accounting: Accounting) -> list[Traffic]:
             if accounting.dropped_reads and component == "dram":
                 reads = _unless_equal(reads, count.updates)
             shared = busy_instances(binding, bound, memory)
-            found.append(Traffic(bound.name, memory, operand, reads * instances, writes * instances, shared))
+            bits = binding.workload.bits_of(bound.tensors[operand])
+            found.append(Traffic(bound.name, memory, operand, reads * instances, writes * instances, shared, bits))
         found.extend(_spilled(binding, bound, counts, accounting))
     return found
 
@@ -85,7 +87,8 @@ def _spilled(
             reads = reads - count.fills
             writes = count.updates - (home.updates if home is not None else 0)
             spilled_reads, spilled_writes = (share * moved * count.instances for moved in (reads, writes))
-            found.append(Traffic(bound.name, outside, operand.name, spilled_reads, spilled_writes, used))
+            bits = binding.workload.bits_of(bound.tensors[operand.name])
+            found.append(Traffic(bound.name, outside, operand.name, spilled_reads, spilled_writes, used, bits))
     return found
 
 

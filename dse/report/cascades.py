@@ -75,14 +75,13 @@ def pass_lines(workload: Workload, report: PassReport, *, alone: bool) -> list[s
 def pass_tables(workload: Workload, report: PassReport) -> list[tuple[str, list[dict[str, Any]]]]:
     """The report opened: tensors with their passes and live footprints, Einsums with their pass and operations."""
     shapes = _shapes(workload)
-    word_bytes = workload.word_bits() / 8
     tensors = [
         {
             "tensor": tensor,
             "passes": report.tensors.get(tensor, ""),
             "live": str(size),
             "spilled": str(report.spills[tensor]),
-            "live_bytes": size.evaluate(shapes) * word_bytes if size.symbols <= set(shapes) else None,
+            "live_bytes": size.evaluate(shapes) * workload.bits_of(tensor) / 8 if size.symbols <= set(shapes) else None,
         }
         for tensor, size in report.footprints.items()
     ]

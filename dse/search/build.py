@@ -76,6 +76,7 @@ def build_problem(
     actions, cycles = operation_cost(einsum, unit, hardware.values, workload.source, ())
     tables, _ = component_tables(hardware, CORRECTED)
     prices = {action: pj for part in tables[unit.name].values() for action, pj in part.energy_pj.items()}
+    bits = _bits(workload, einsum)
     problem = Problem(
         einsum.name,
         unit.name,
@@ -83,10 +84,10 @@ def build_problem(
         sizes,
         operands,
         tensors,
-        _chain(workload, hardware, unit, tables[""]),
+        _chain(bits, hardware, unit, tables[""]),
         float(cycles / hardware.clock_hz),
         float(sum(count * prices[action] for action, count in actions.items())),
-        workload.word_bits() / 8,
+        bits / 8,
     )
     constraints = _Combined(problem, spec, hardware, values).constraints()
     sequential = {
@@ -97,9 +98,19 @@ def build_problem(
     return replace(problem, constraints=replace(constraints, ranks={**constraints.ranks, **sequential}))
 
 
-def _chain(workload: Workload, hardware: Hardware, unit: UnitSpec, tables: Mapping[str, Any]) -> tuple[ChainLevel, ...]:
+def _bits(workload: Workload, einsum: Einsum) -> int:
+    """Bits of a value of the tensors of an Einsum. Raises SpecError where they differ."""
+    bits = {access.tensor: workload.bits_of(access.tensor) for access in (*einsum.inputs, einsum.output)}
+    if len(set(bits.values())) > 1:
+        shown = ", ".join(f"{tensor} {count}" for tensor, count in bits.items())
+        raise workload.source.error(
+            ("types",), f"{einsum.name}: the mapper takes tensors of one width; found bits: {shown}"
+        )
+    return next(iter(bits.values()))
+
+
+def _chain(word: int, hardware: Hardware, unit: UnitSpec, tables: Mapping[str, Any]) -> tuple[ChainLevel, ...]:
     """The memories on a unit's path. Shares of memories that other units use too are those that `dse.model` gives."""
-    word = workload.word_bits()
     levels = []
     for depth, (memory, fanout) in enumerate(unit.path):
         size = hardware.memories[memory]

@@ -23,6 +23,7 @@ from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validat
 _REFERENCE = re.compile(r"\s*(?P<output>\w+)\s*=\s*(?P<function>\w+)\s*\((?P<arguments>[\w\s,]+)\)\s*\Z")
 
 RANK_NAME = re.compile(r"[A-Z][A-Z0-9]*\Z")
+RANK_OR_TYPE = re.compile(r"[A-Za-z]\w*\Z")
 PARAMETER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
 
 
@@ -34,6 +35,7 @@ class _File(SpecModel):
     partition: dict[str, list[str]] = {}
     iterative: dict[str, str] = {}
     word: Any = "16 bit"
+    types: dict[str, Any] = {}
     reference: str | None = None
     overflows: bool = False
     inputs: list[str]
@@ -43,8 +45,9 @@ class _File(SpecModel):
 
 @dataclass(frozen=True)
 class Workload:
-    """What is computed: a cascade, its parameters (batch, heads, seq_len ...), rank shapes and word width.
+    """What is computed: a cascade, its parameters (batch, heads, seq_len ...), rank shapes and the bits of a value.
 
+    `types` holds the bits of a value of tensors that differ from the `word`.
     `reference` is what its output must equal; `overflows` says that it is known to overflow on large inputs.
     """
 
@@ -53,7 +56,8 @@ class Workload:
     cascade: Cascade
     parameters: Mapping[str, Located]
     ranks: Mapping[str, Located]
-    word: Located
+    word: int
+    types: Mapping[str, int]
     source: Source
     data: Mapping[str, Any] = field(repr=False)
     reference: Reference | None = None
@@ -87,8 +91,12 @@ class Workload:
         return shapes
 
     def word_bits(self) -> int:
-        """Bits of one value."""
-        return int(self.word.size({}, INFORMATION))
+        """Bits of a value, unless its tensor has a type of its own."""
+        return self.word
+
+    def bits_of(self, tensor: str) -> int:
+        """Bits of a value of a tensor."""
+        return self.types.get(tensor, self.word)
 
 
 def load_workload_file(path: Path) -> Workload:
@@ -106,15 +114,41 @@ def load_workload_file(path: Path) -> Workload:
         cascade,
         parameters,
         ranks,
-        locate(file.word, source, ("word",)),
+        _value_bits(file.word, source, ("word",)),
+        _types(file.types, cascade, source),
         source,
         data,
         reference,
         file.overflows,
     )
-    workload.word_bits()
     _check_rank_shapes(workload)
     return workload
+
+
+DATA_TYPES: Mapping[str, int] = {
+    "fp64": 64, "fp32": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int32": 32, "int16": 16, "int8": 8, "int4": 4,
+}  # fmt: skip
+"""Bits of a value by data type."""
+
+
+def _value_bits(written: Any, source: Source, key: Key) -> int:
+    """Bits of a value: a data type, or an amount of data. Raises SpecError."""
+    if isinstance(written, str) and written.strip() in DATA_TYPES:
+        return DATA_TYPES[written.strip()]
+    if isinstance(written, str) and RANK_OR_TYPE.match(written.strip()):
+        raise source.error(
+            key, f"{key[-1]}: unknown data type {written!r}; {allowed(written, DATA_TYPES)}, or bits, such as 12 bit"
+        )
+    return int(locate(written, source, key).size({}, INFORMATION))
+
+
+def _types(written: Mapping[str, Any], cascade: Cascade, source: Source) -> dict[str, int]:
+    tensors = {access.tensor for einsum in cascade.einsums for access in (einsum.output, *einsum.inputs)}
+    found = {}
+    for name, value in written.items():
+        source.check_known(name, tensors, ("types", name), "tensor")
+        found[name] = _value_bits(value, source, ("types", name))
+    return found
 
 
 def _reference(text: str, cascade: Cascade, source: Source) -> Reference:
