@@ -10,6 +10,7 @@
     dse.evaluate("chip.yaml", "mine.yaml", mapping="chip.mapping.yaml", seq_len="64K")  # what it costs -> Result
     dse.map_workload("chip.yaml", "mine.yaml")  # the best how, with proof
     dse.run_study("sweep.yaml")  # a sweep -> DataFrame
+    dse.pareto_front(frame, minimize=["latency_s", "area_um2"])  # the rows that none beats
 
 Shipped specs go by name instead of path: `dse list` shows them.
 """
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dse.api import analyze_passes, evaluate, map_bound, map_front, map_workload, reduce_passes, run_study, verify
     from dse.model.result import Result
+    from dse.search.front import pareto_front
     from dse.specs.library import load_architecture, load_mapping, load_workload
     from dse.specs.source import SpecError
     from dse.specs.study import load_study
@@ -37,6 +39,7 @@ __all__ = [
     "map_bound",
     "map_front",
     "map_workload",
+    "pareto_front",
     "reduce_passes",
     "run_study",
     "verify",
@@ -49,6 +52,7 @@ _HOMES = {
     "load_mapping": "dse.specs.library",
     "load_study": "dse.specs.study",
     "load_workload": "dse.specs.library",
+    "pareto_front": "dse.search.front",
 }
 """Modules of the public names that are not defined in `dse.api`."""
 
