@@ -259,7 +259,7 @@ class Result:
                 )
             if np.any(memory.between_runs):
                 found.append(
-                    f"note: the cost of {name} is interpolated between CACTI's capacities, to about {INTERPOLATION_ERROR:.0%}"
+                    f"note: the cost of {name} is interpolated between CACTI's capacities: half of such figures are within {INTERPOLATION_ERROR:.0%}"
                 )
         return found
 
