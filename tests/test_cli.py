@@ -48,7 +48,7 @@ def test_the_study_writes_all_its_files_and_prints_both_headlines(call, tmp_path
     assert done.out.rstrip().endswith("240 rows: out/results.csv")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     figures = {f"figure_{number}.{kind}" for number in ("6a", "6b", "7", "8", "9") for kind in ("png", "pdf")}
-    assert names == {"results.csv", "breakdown.csv", "run.yaml"} | figures
+    assert names == {"results.csv", "breakdown.csv", "components.csv", "run.yaml"} | figures
     frame = pd.read_csv(tmp_path / "out/results.csv")
     assert list(frame.columns[:15]) == [
         "design", "accounting", "workload", "model", "seq_len", "latency_s", "energy_pj", "dram_bytes", "area_um2",
@@ -69,6 +69,7 @@ def test_the_default_folder_is_named_after_the_study(call, tmp_path: Path) -> No
     assert {path.name for path in (tmp_path / "results/fusemax_attention").iterdir()} == {
         "results.csv",
         "breakdown.csv",
+        "components.csv",
         "run.yaml",
     }
 
@@ -147,7 +148,7 @@ def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # ty
     [
         (
             ["run", "nope"],
-            "unknown study 'nope'; allowed: fusemax_attention, matmul_optimum, resnet50_eyeriss, transformer_linear, or a path to a YAML file",
+            "unknown study 'nope'; allowed: fusemax_area_pareto, fusemax_attention, fusemax_components, fusemax_end_to_end, matmul_optimum, resnet50_eyeriss, transformer_linear, or a path to a YAML file",
         ),
         (["run", "none.yaml"], "no file none.yaml"),
         (

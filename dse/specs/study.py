@@ -346,7 +346,9 @@ def _map_search(
         if getattr(written, part):
             raise source.error((*key, part), f"{name}: its mapping is searched ('map'), so it takes no {part!r}")
     source.check_known(search.objective, OBJECTIVES, (*key, "map", "objective"), "objective")
-    chosen = search.mapspace or default_mapspace(architecture.name, workload.name) or FREE.name
+    chosen = search.mapspace
+    if chosen is None:
+        chosen = default_mapspace(architecture.name, workload.name) or FREE.name
 
     def load() -> MapspaceSpec:
         spec = FREE if chosen == FREE.name else load_mapspace(chosen, path)
