@@ -66,7 +66,7 @@ def _plotted(result: StudyResult, figure: Figure) -> Drawing:
         plots.draw_roofline(panel, named, color, palette)
     else:
         plots.KINDS[figure.kind](panel, named, figure.x, figure.value, color, palette)
-    places = [style.plain(str(figure.design))] if figure.design else []
+    places = [labels[figure.design]] if figure.design else []
     places += [figure.model] if figure.model else []
     places += [f"{style.label(name).split(' (')[0]} {_spelled(value)}" for name, value in figure.at.items()]
     title = ", ".join([style.plain(figure.title), *places])
