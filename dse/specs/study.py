@@ -27,6 +27,7 @@ from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec, check_mapspace
 from dse.specs.parameters import Located, locate
 from dse.specs.quantity import COUNT, Dimension, Quantity
+from dse.specs.search import Search, WrittenSearch, check_search
 from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, validate
 from dse.specs.workload import Workload
 
@@ -103,6 +104,7 @@ class _File(SpecModel):
     baselines: list[str] = []
     reference: list[_PublishedMean] = []
     figures: list[_Figure] = []
+    search: WrittenSearch | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,7 @@ class Study:
     figures: Sequence[Figure]
     data: Mapping[str, Any]
     source: Source = field(repr=False)
+    search: Search | None = None
 
 
 def load_study_file(path: Path) -> Study:
@@ -262,8 +265,32 @@ def load_study_file(path: Path) -> Study:
     accounting = dict.fromkeys(file.accounting) if isinstance(file.accounting, list) else dict(file.accounting)
     if not accounting:
         raise source.error(("accounting",), "accounting: a study is counted in at least one way")
+    search = None
+    if file.search is not None:
+        search = check_search(
+            file.search,
+            {name: design.parameter_dimensions for name, design in designs.items()},
+            {
+                name: {option: tuple(each) for option, each in design.mapping_options.items()}
+                for name, design in designs.items()
+            },
+            {name: (*sweep, *design.parameters) for name, design in designs.items()},
+            tuple(accounting),
+            source,
+        )
     return Study(
-        file.name, file.about, sweep, models, designs, accounting, file.baselines, references, figures, data, source
+        file.name,
+        file.about,
+        sweep,
+        models,
+        designs,
+        accounting,
+        file.baselines,
+        references,
+        figures,
+        data,
+        source,
+        search,
     )
 
 

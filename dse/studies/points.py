@@ -59,16 +59,22 @@ def choices_at(part: Part, point: Point) -> tuple[dict[str, str], dict[str, str]
 
 
 def parameters_at(
-    study: Study, design: Design, part: Part, point: Point, chosen: Mapping[str, str]
+    study: Study,
+    design: Design,
+    part: Part,
+    point: Point,
+    chosen: Mapping[str, str],
+    free: Mapping[str, Quantity] | None = None,
 ) -> dict[str, Quantity]:
-    """Values of the parameters of a design's part at a point: the model's, the table's, the sweep's, then the design's own
-    settings, which may name any of those and the architecture's. Raises SpecError."""
+    """Values of the parameters of a design's part at a point: the model's, the table's, the sweep's and those that a search
+    leaves `free`, then the design's own settings, which may name any of those and the architecture's. Raises SpecError."""
     given: dict[str, Quantity] = {}
     if MODEL_AXIS in point.values:
         given.update({name: value.quantity({}) for name, value in study.models[point.values[MODEL_AXIS]].items()})
     for name, text in chosen.items():
         given[name] = locate(text, study.source, (name,)).quantity({})
     given.update({axis: value for axis, value in point.values.items() if axis != MODEL_AXIS})
+    given.update(free or {})
     own = design.architecture.parameters
     written = {**own, **design.parameters}
     swept = {name: value for name, value in given.items() if name in written}

@@ -1,0 +1,214 @@
+"""The `search:` block of a study: which parameters of which designs are free, within what, and what is best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+from dse.specs.parameters import locate
+from dse.specs.quantity import COUNT, Dimension, Quantity
+from dse.specs.source import Key, Source, SpecModel, allowed
+
+METHODS = ("auto", "exhaustive", "random", "tpe", "gp", "nsgaii", "nsgaiii", "cmaes", "qmc")
+"""How a space is searched; `auto` enumerates small ones and samples others by TPE."""
+METRICS = ("latency_s", "energy_pj", "edp", "dram_bytes", "area_um2")
+MEANS = ("geometric", "arithmetic", "sum", "worst")
+LARGEST_RANGE = 1 << 16
+"""More values than this no parameter may have."""
+
+
+class WrittenRange(SpecModel):
+    """The values of a parameter, in one of four ways."""
+
+    powers_of_two: list[Any] | None = None
+    multiples: list[Any] | None = None
+    integers: list[Any] | None = None
+    choices: list[Any] | None = None
+
+
+class WrittenObjective(SpecModel):
+    """What is to be small, and how the points of the sweep come together."""
+
+    metric: str
+    mean: Literal["geometric", "arithmetic", "sum", "worst"] = "geometric"
+
+
+class WrittenSearch(SpecModel):
+    """The block as written."""
+
+    parameters: dict[str, dict[str, WrittenRange]]
+    settle: dict[str, list[str]] = {}
+    objectives: list[WrittenObjective]
+    constraints: dict[str, Any] = {}
+    accounting: str | None = None
+    method: str = "auto"
+    trials: int = 500
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Range:
+    """A free parameter and its values in order: quantities, or names of a mapping option's alternatives."""
+
+    name: str
+    values: tuple[Quantity | str, ...]
+
+    @property
+    def is_option(self) -> bool:
+        """Whether the values are alternatives of a mapping."""
+        return isinstance(self.values[0], str)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A metric to be small, put together over the points by a mean, a sum or the worst."""
+
+    metric: str
+    mean: str
+
+    @property
+    def column(self) -> str:
+        """Its column in tables of candidates; area is the same at every point."""
+        return self.metric if self.metric == "area_um2" else f"{self.metric}_{self.mean}"
+
+
+@dataclass(frozen=True)
+class Search:
+    """A checked search: ranges by design, options to settle at each point, objectives, and upper bounds by column."""
+
+    ranges: Mapping[str, tuple[Range, ...]]
+    settle: Mapping[str, tuple[str, ...]]
+    objectives: tuple[Objective, ...]
+    at_most: Mapping[str, float]
+    accounting: str
+    method: str
+    trials: int
+    seed: int
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Candidates of each design's space."""
+        return {name: math.prod(len(each.values) for each in own) for name, own in self.ranges.items()}
+
+
+def check_search(
+    written: WrittenSearch,
+    dimensions: Mapping[str, Mapping[str, Dimension]],
+    options: Mapping[str, Mapping[str, Sequence[str]]],
+    fixed: Mapping[str, Sequence[str]],
+    accountings: Sequence[str],
+    source: Source,
+) -> Search:
+    """Check a search against the designs' parameters (by design and name), their mappings' options and those that are
+    fixed or swept already. Raises SpecError."""
+    key: Key = ("search",)
+    ranges: dict[str, tuple[Range, ...]] = {}
+    for design, own in written.parameters.items():
+        at = (*key, "parameters", design)
+        source.check_known(design, dimensions, at, "design")
+        found = []
+        for name, values in own.items():
+            source.check_known(name, {*dimensions[design], *options[design]}, (*at, name), "parameter", f"of {design}")
+            if name in fixed[design]:
+                raise source.error((*at, name), f"{name} is swept, or {design} fixes it; a search cannot free it too")
+            found.append(
+                _range(name, values, dimensions[design].get(name), options[design].get(name), source, (*at, name))
+            )
+        ranges[design] = tuple(found)
+    settle: dict[str, tuple[str, ...]] = {}
+    for design, names in written.settle.items():
+        at = (*key, "settle", design)
+        source.check_known(design, ranges, at, "design")
+        free = {each.name for each in ranges[design]}
+        for number, name in enumerate(names):
+            source.check_known(name, options[design], (*at, number), "option", f"of {design}'s mapping")
+            if name in free:
+                raise source.error((*at, number), f"{name} is sampled; it cannot be settled too")
+        settle[design] = tuple(names)
+    if not written.objectives:
+        raise source.error((*key, "objectives"), "objectives: name one metric or more")
+    for number, objective in enumerate(written.objectives):
+        source.check_known(objective.metric, METRICS, (*key, "objectives", number, "metric"), "metric")
+    if written.method not in METHODS:
+        raise source.error((*key, "method"), f"unknown method {written.method!r}; {allowed(written.method, METHODS)}")
+    if written.trials < 1:
+        raise source.error((*key, "trials"), f"trials is 1 or more, found {written.trials}")
+    accounting = written.accounting or accountings[0]
+    source.check_known(accounting, accountings, (*key, "accounting"), "accounting")
+    at_most = {}
+    for name, value in written.constraints.items():
+        at = (*key, "constraints", name)
+        source.check_known(name, ("area_um2", "power_w"), at, "constraint")
+        most = locate(value, source, at).quantity({}, COUNT).value
+        if not most > 0:
+            raise source.error(at, f"{name} is at most a number above 0, found {value!r}")
+        at_most[name] = float(most)
+    objectives = tuple(Objective(each.metric, each.mean) for each in written.objectives)
+    if len({each.column for each in objectives}) < len(objectives):
+        raise source.error((*key, "objectives"), "objectives: one stands there twice")
+    return Search(ranges, settle, objectives, at_most, accounting, written.method, written.trials, written.seed)
+
+
+def _range(
+    name: str,
+    written: WrittenRange,
+    dimension: Dimension | None,
+    alternatives: Sequence[str] | None,
+    source: Source,
+    key: Key,
+) -> Range:
+    given = [kind for kind in WrittenRange.model_fields if getattr(written, kind) is not None]
+    if len(given) != 1:
+        kinds = ", ".join(WrittenRange.model_fields)
+        raise source.error(key, f"{name}: one of {kinds}, found {' and '.join(given) or 'none'}")
+    kind, values = given[0], getattr(written, given[0])
+    at = (*key, kind)
+    if kind == "choices" and alternatives is not None:
+        for number, value in enumerate(values):
+            source.check_known(str(value), alternatives, (*at, number), "choice", f"of {name}")
+        found: tuple[Quantity | str, ...] = tuple(str(value) for value in values)
+    elif dimension is None:
+        raise source.error(at, f"{name} is an option; give its alternatives as choices")
+    else:
+        found = tuple(_quantities(name, kind, values, dimension, source, at))
+    if not found:
+        raise source.error(at, f"{name}: the range is empty")
+    if len(set(map(str, found))) < len(found):
+        raise source.error(at, f"{name}: a value stands there twice")
+    return Range(name, found)
+
+
+def _quantities(
+    name: str, kind: str, values: Sequence[Any], dimension: Dimension, source: Source, key: Key
+) -> list[Quantity]:
+    numbers = []
+    for number, value in enumerate(values):
+        step_of_multiples = kind == "multiples" and number == 2
+        located = locate(value, source, (*key, number))
+        if located.expression.names:
+            raise source.error((*key, number), f"{name}: a range is of numbers with their units, found {value!r}")
+        located.positive({}, dimension)
+        numbers.append(located.quantity({}, dimension).value)
+        if step_of_multiples and numbers[-1] <= 0:
+            raise source.error((*key, number), f"{name}: a step is above 0")
+    if kind == "choices":
+        return [Quantity(value, dimension) for value in numbers]
+    if len(numbers) != (3 if kind == "multiples" else 2):
+        form = "[least, most, step]" if kind == "multiples" else "[least, most]"
+        raise source.error(key, f"{name}: {kind} is {form}, found {len(numbers)} values")
+    low, high = numbers[:2]
+    if low > high:
+        raise source.error(key, f"{name}: the range is empty: {values[0]} is more than {values[1]}")
+    if kind == "powers_of_two":
+        count = math.floor(math.log2(high / low) + 1e-9) + 1
+        steps = [low * 2**number for number in range(count)]
+    else:
+        step = numbers[2] if kind == "multiples" else 1
+        count = int((high - low) // step) + 1
+        if count > LARGEST_RANGE:
+            raise source.error(key, f"{name}: {count:,} values; a parameter has at most {LARGEST_RANGE:,}")
+        steps = [low + number * step for number in range(count)]
+    return [Quantity(value, dimension) for value in steps]
