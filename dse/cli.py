@@ -86,21 +86,47 @@ def run(
     ] = None,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the study's figures.")] = True,
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Mappings searched side by side.")] = 1,
+    trials: Annotated[
+        int | None,
+        typer.Option("--trials", min=1, help="Of a search that samples: trials in all, earlier runs included."),
+    ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            "--storage", metavar="URL", help="Keep a search's trials there and go on with them: sqlite:///FILE."
+        ),
+    ] = None,
     form: Format = "table",
 ) -> None:
-    """Run a study: price every design at every point; write results.csv, breakdown.csv, figures and run.yaml."""
+    """Run a study: price every design at every point, or search for the best; write results.csv, figures and run.yaml."""
     _check_format(form)
     from dse.report.progress import step_bar
+    from dse.specs.source import SpecError
     from dse.specs.study import load_study
     from dse.studies.output import write_results
     from dse.studies.run import run_study, with_settings
-    from dse.studies.summary import summarize, summarize_area
+    from dse.studies.summary import compare, front_table, summarize, summarize_area
 
     loaded = with_settings(load_study(study), settings or [])
     folder = output or Path("results") / loaded.name
     steps = len(loaded.designs) * len(loaded.accounting) + (len(loaded.figures) if figures else 0)
     with step_bar(loaded.name, steps) as advance:
-        result = run_study(loaded, advance, jobs)
+        if loaded.search is not None:
+            from dse.report.progress import share_bar
+            from dse.studies.explore import run_search
+
+            with share_bar(f"{loaded.name}: searching") as share:
+                result = run_search(
+                    loaded,
+                    advance,
+                    trials=trials,
+                    storage=storage,
+                    progress=lambda name, done, of: share(f"{name}: {done:,} of {of:,}", done / of),
+                )
+        elif trials is not None or storage is not None:
+            raise SpecError(f"--trials and --storage are of a search; {loaded.name} has none")
+        else:
+            result = run_study(loaded, advance, jobs)
 
         def draw(scratch: Path) -> None:
             from dse.report.figures import draw_figures
@@ -108,6 +134,12 @@ def run(
             draw_figures(result, scratch, advance)
 
         write_results(result, folder, draw if figures and loaded.figures else None, {"set": settings or []})
+    if result.explored is not None and form == "table":
+        for name, how in result.explored.method.items():
+            print(f"{name}: {how}")
+        _print(front_table(result), form, "The front", digits=6)
+        for baseline in loaded.baselines[:1]:
+            _print(compare(result, baseline), form, "As published and searched: geometric means over the models")
     summary = summarize(result)
     if len(summary):
         _print(summary, form, "Means over the points: speedup and energy relative to the baseline")

@@ -18,7 +18,7 @@ from dse.specs.search import Range, Search
 from dse.specs.source import Source, SpecError
 from dse.specs.study import Design, Study
 from dse.studies.candidates import Priced, Pricer
-from dse.studies.run import accountings
+from dse.studies.run import StudyResult, accountings, run_study
 
 if TYPE_CHECKING:
     import optuna
@@ -74,6 +74,20 @@ def explore(
     joined = pd.concat(tables, ignore_index=True)
     joined["on_front"] = _on_front(search, joined)
     return Explored(joined, replace(study, designs=designs), methods)
+
+
+def run_search(
+    study: Study,
+    advance: Callable[[str], None] = lambda step: None,
+    *,
+    trials: int | None = None,
+    storage: str | None = None,
+    progress: Progress = lambda name, done, of: None,
+) -> StudyResult:
+    """Search a study and price the best of each design at every point, beside the designs as the study has them."""
+    explored = explore(study, trials=trials, storage=storage, progress=progress)
+    given = run_study(replace(study, search=None), advance).frame
+    return replace(run_study(explored.winners, advance), explored=explored, given=given)
 
 
 def _columns(search: Search) -> list[str]:
@@ -258,9 +272,10 @@ def _sampler(search: Search) -> optuna.samplers.BaseSampler:
 
     with warnings.catch_warnings(action="ignore"):
         try:
-            return made[search.method]()
+            sampler: optuna.samplers.BaseSampler = made[search.method]()
         except ImportError as error:
             raise SpecError(f"method {search.method}: {str(error).splitlines()[0]}") from None
+    return sampler
 
 
 def _enqueue_published(pricer: Pricer, study: optuna.Study) -> None:

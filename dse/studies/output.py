@@ -19,6 +19,7 @@ from dse.model.accounting import SWITCHES
 from dse.specs.source import SpecError
 from dse.specs.study import MapSearch, Part
 from dse.studies.run import StudyResult, accountings
+from dse.studies.summary import compare
 
 VERSIONS_OF = ("dse", "numpy", "pandas", "matplotlib")
 
@@ -64,12 +65,17 @@ def write_results(
         write_csv(result.frame, scratch / "results.csv")
         write_csv(result.breakdown, scratch / "breakdown.csv")
         write_csv(result.components, scratch / "components.csv")
+        if result.explored is not None:
+            write_csv(result.explored.trials, scratch / "trials.csv")
+            for baseline in result.study.baselines[:1]:
+                write_csv(compare(result, baseline), scratch / "comparison.csv")
         if result.maps:
             (scratch / "mappings.txt").write_text(nests_text(result), encoding="utf-8")
         record = {
             "study": result.study.data,
             "settings": dict(settings),
             "resolved": _resolved(result),
+            **({} if result.explored is None else {"searched": dict(result.explored.method)}),
             "versions": {name: version(name) for name in VERSIONS_OF},
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }

@@ -26,6 +26,7 @@ from dse.studies.points import Point, axis_columns, choices_at, named, parameter
 
 if TYPE_CHECKING:
     from dse.search.workload import WorkloadMap
+    from dse.studies.explore import Explored
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class StudyResult:
     """`frame` has a row per accounting, design and point; `breakdown` a row per Einsum of each, `components` one per
     component.
 
-    `axes` are the columns that tell points apart; `maps` the mappings that were searched, by design, part and point.
+    `axes` are the columns that tell points apart; `maps` the mappings that were searched, by design, part and point. Of a
+    search, the designs are the best that were `explored`, and `given` are the rows of those that the study has.
     """
 
     study: Study
@@ -42,6 +44,8 @@ class StudyResult:
     breakdown: pd.DataFrame
     components: pd.DataFrame
     maps: Mapping[tuple[str, str, str], WorkloadMap]
+    explored: Explored | None = None
+    given: pd.DataFrame | None = None
 
 
 def accountings(study: Study) -> dict[str, Accounting]:
@@ -92,6 +96,8 @@ def with_settings(study: Study, settings: Sequence[str]) -> Study:
         if parameter not in dimensions:
             known = {*dimensions, *design.mapping_options}
             raise SpecError(f"--set {text}: {name} has no parameter {parameter!r}; {allowed(parameter, known)}")
+        if study.search is not None and parameter in {each.name for each in study.search.ranges.get(name, ())}:
+            raise SpecError(f"--set {text}: {study.name} searches {parameter}; change its search instead")
         if parameter in study.sweep:
             raise SpecError(f"--set {text}: {parameter} is swept by {study.name}; change its sweep instead")
         try:

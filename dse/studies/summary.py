@@ -5,15 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from dse.specs.choices import MODEL_AXIS
 from dse.studies.run import StudyResult
 
 PRESETS_AS_PUBLISHED = ("published",)
 """Accountings whose means are compared with the published ones."""
 
 
-def relative_to(result: StudyResult, baseline: str) -> pd.DataFrame:
-    """The rows with columns `speedup` (baseline latency / latency) and `energy` (energy / the baseline's at that point)."""
-    frame, points = result.frame, ["accounting", *result.axes]
+def relative_to(result: StudyResult, baseline: str, frame: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The rows of a result, or others of its study, with columns `speedup` (baseline latency / latency) and `energy`
+    (energy / the baseline's at that point)."""
+    frame, points = result.frame if frame is None else frame, ["accounting", *result.axes]
     base = frame[frame["design"] == baseline].set_index(points)[["latency_s", "energy_pj"]]
     joined = frame.join(base.add_suffix("_baseline"), on=points)
     joined["speedup"] = joined["latency_s_baseline"] / joined["latency_s"]
@@ -70,3 +72,28 @@ def tabulate(rows: pd.DataFrame, part: str, value: str) -> pd.DataFrame:
     table.columns.name = None
     table.loc["total"] = table.sum()
     return table.reset_index()
+
+
+def compare(result: StudyResult, baseline: str) -> pd.DataFrame:
+    """A search's best designs beside those that the study has: geometric means of speedup and energy over the models, by
+    accounting, design and the other axes of the sweep."""
+    keys = ["accounting", "design", *(axis for axis in result.axes if axis != MODEL_AXIS)]
+    columns = {}
+    for which, frame in (("given", result.given), ("searched", result.frame)):
+        compared = relative_to(result, baseline, frame)
+        groups = compared[compared["design"] != baseline].groupby(keys, sort=False)
+        for value in ("speedup", "energy"):
+            columns[f"{value}_{which}"] = groups[value].agg(geometric_mean)
+    return pd.DataFrame(columns).reset_index()
+
+
+def front_table(result: StudyResult) -> pd.DataFrame:
+    """The candidates on a search's front in ascending order of its first objective: parameters and objectives."""
+    assert result.explored is not None
+    assert result.study.search is not None
+    trials = result.explored.trials
+    objectives = [objective.column for objective in result.study.search.objectives]
+    front = trials[trials["on_front"]].sort_values(objectives)
+    parameters = list(trials.columns[: trials.columns.get_loc("area_um2")])
+    shown = list(dict.fromkeys([*parameters, *objectives, "area_um2", "energy_pj_geometric"]))
+    return front[shown].drop_duplicates(subset=["design", *objectives]).reset_index(drop=True)
