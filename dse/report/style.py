@@ -65,18 +65,32 @@ def colours(designs: Mapping[str, Design]) -> dict[str, str]:
     return {**given, **{name: free[number % len(free)] for number, name in enumerate(others)}}
 
 
+MEANS = {
+    "geometric": "geometric mean over the points",
+    "arithmetic": "mean over the points",
+    "sum": "sum over the points",
+    "worst": "worst of the points",
+}
+"""How columns of a search's candidates put points together."""
+
 SHOWN_UNITS = {"area_um2": (1e-6, "Area (mm2)"), "energy_pj": (1e-12, "Energy (J)")}
 """Columns that a person reads in another unit: by what their values are multiplied, and the label then."""
 
 
 def label(column: str) -> str:
     """A column as a person reads it, with its unit."""
+    metric, _, mean = column.rpartition("_")
+    if mean in MEANS and (metric in COLUMN_LABELS or metric in SHOWN_UNITS):
+        return f"{label(metric)}, {MEANS[mean]}"
     return SHOWN_UNITS.get(column, (1, ""))[1] or COLUMN_LABELS.get(column) or column.replace("_", " ")
 
 
 def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """A table in the units that `label` names."""
-    return frame.assign(**{name: frame[name] * size for name, (size, _) in SHOWN_UNITS.items() if name in frame})
+    sizes: dict[str, float] = {}
+    for name, (size, _) in SHOWN_UNITS.items():
+        sizes |= {column: size for column in (name, *(f"{name}_{mean}" for mean in MEANS)) if column in frame}
+    return frame.assign(**{column: frame[column] * size for column, size in sizes.items()})
 
 
 def plain(text: str) -> str:

@@ -240,7 +240,11 @@ def _optuna_study(pricer: Pricer, storage: str | None) -> optuna.Study:
         known = study.user_attrs.get("search")
         if known is None:
             study.set_user_attr("search", described)
-    except (optuna.exceptions.OptunaError, ValueError, OSError, ImportError) as error:
+    except SpecError:
+        raise
+    except Exception as error:  # whatever the database's driver raises
+        if storage is None:
+            raise
         raise SpecError(f"--storage {storage}: cannot be used: {str(error).splitlines()[0]}") from None
     if known is not None and known != described:
         differs = [part for part in described if known.get(part) != described[part]]
@@ -289,11 +293,10 @@ def _enqueue_published(pricer: Pricer, study: optuna.Study) -> None:
     )
     places = {}
     for each in pricer.ranges:
-        now = (
-            pricer.part.options.get(each.name)
-            if each.is_option
-            else hardware.values.get(each.name, plain.get(each.name))
-        )
+        if each.is_option:
+            now: Any = pricer.part.options.get(each.name, next(iter(pricer.part.mapping_options[each.name])))
+        else:
+            now = hardware.values.get(each.name, plain.get(each.name))
         same = [place for place, value in enumerate(each.values) if value == now]
         if not same:
             return
