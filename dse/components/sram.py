@@ -39,7 +39,7 @@ def sram(
     Raises ComponentError outside the table, naming what it holds.
     """
     capacity, width, bank, port, node = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports, technology_nm)
-    kinds = (((node * 2.0**20 + width) * 2**10 + bank) * 2**10 + port).ravel()
+    kinds = _kinds(node, width, bank, port)
     between = np.zeros(capacity.size, dtype=bool)
     found = np.empty((len(SRAM_COLUMNS), capacity.size))
     for kind in np.unique(kinds):
@@ -70,11 +70,22 @@ def sram_exists(
 ) -> Value:
     """Where `sram` has an answer: True or False for each of the sizes asked for."""
     capacity, width, bank, port, node = np.broadcast_arrays(capacity_bytes, width_bits, banks, ports, technology_nm)
-    found = np.zeros(capacity.shape, dtype=bool)
-    for (technology, bits, bank_count, port_count), runs in sram_runs().items():
-        same = (node == technology) & (width == bits) & (bank == bank_count) & (port == port_count)
-        found |= same & (capacity >= runs[0, 0]) & (capacity <= runs[-1, 0])
-    return found
+    kinds, kind_of = np.unique(_kinds(node, width, bank, port), return_inverse=True)
+    first = np.zeros(len(kinds), dtype=np.int64)
+    first[kind_of[::-1]] = np.arange(capacity.size)[::-1]
+    bounds = np.full((len(kinds), 2), [np.inf, -np.inf])
+    for number, place in enumerate(first.tolist()):
+        key = tuple(float(each.ravel()[place]) for each in (node, width, bank, port))
+        runs = sram_runs().get(tuple(map(int, key))) if all(map(float.is_integer, key)) else None  # type: ignore[arg-type]
+        if runs is not None:
+            bounds[number] = runs[0, 0], runs[-1, 0]
+    found = (capacity.ravel() >= bounds[kind_of, 0]) & (capacity.ravel() <= bounds[kind_of, 1])
+    return found.reshape(capacity.shape)
+
+
+def _kinds(node: Value, width: Value, bank: Value, port: Value) -> Value:
+    """One number for each technology, width, number of banks and of ports."""
+    return (((node * 2.0**20 + width) * 2**10 + bank) * 2**10 + port).ravel()
 
 
 def _runs(technology_nm: float, width: float, banks: float, ports: float) -> Value:

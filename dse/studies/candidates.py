@@ -118,7 +118,7 @@ class Pricer:
             rows = allowed[start : start + step]
             together = self.together(places[rows])
             for number, combination in enumerate(combinations):
-                chosen = np.array([self.matches(places[row], combination) for row in rows])
+                chosen = self.matching(places[rows], combination)
                 if not chosen.any():
                     continue
                 found = self.evaluated(together, combination, len(rows))
@@ -140,13 +140,13 @@ class Pricer:
         every = itertools.product(*self.settled.values(), *sampled.values())
         return [{**self.part.options, **dict(zip(names, chosen, strict=True))} for chosen in every]
 
-    def matches(self, places: NDArray[np.int64], combination: Mapping[str, str]) -> bool:
-        """Whether a candidate's sampled options are those of a combination."""
-        return all(
-            combination[each.name] == each.values[place]
-            for place, each in zip(places, self.ranges, strict=True)
-            if each.is_option
-        )
+    def matching(self, places: NDArray[np.int64], combination: Mapping[str, str]) -> NDArray[np.bool_]:
+        """Candidates whose sampled options are those of a combination."""
+        found = np.ones(len(places), dtype=bool)
+        for column, each in enumerate(self.ranges):
+            if each.is_option:
+                found &= places[:, column] == each.values.index(combination[each.name])
+        return found
 
     def together(self, places: NDArray[np.int64]) -> dict[str, Quantity]:
         """Parameters of all candidates at all points, one array entry each, points innermost."""
