@@ -19,7 +19,7 @@ from dse.specs.source import SpecError
 from dse.specs.study import Design, MapSearch, Study
 from dse.studies.points import Point, choices_at, parameters_at
 
-ROWS_AT_ONCE = 1 << 15
+ROWS_AT_ONCE = 1 << 16
 """Rows (a candidate at a point) that one call prices."""
 SETTLED = ("latency_s", "energy_pj")
 """What decides between alternatives at a point where the objective does not: less of the first, then of the second."""
