@@ -130,10 +130,9 @@ def _on_chip(hardware: Hardware, tables: Mapping[str, Mapping[str, Component]]) 
 
 
 def _leakage(hardware: Hardware, tables: Mapping[str, Mapping[str, Component]], latency_s: Any) -> list[EnergyEntry]:
-    """Leakage of all instances of each component for a time."""
-    cycles = latency_s * hardware.clock_hz
+    """Leakage of all instances of each component for a time; it is no action that could be counted."""
     return [
-        EnergyEntry("leakage", name, "leak", "", cycles, 1.0, part.leakage_mw * count * latency_s * PJ_PER_MW_S)
+        EnergyEntry("leakage", name, "leak", "", 0.0, 1.0, part.leakage_mw * count * latency_s * PJ_PER_MW_S)
         for name, part, count in _on_chip(hardware, tables)
         if np.any(np.asarray(part.leakage_mw) > 0)
     ]

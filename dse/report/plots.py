@@ -6,6 +6,7 @@ for the values of one column, and mean the same wherever the same `palette` is g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def draw_bars(panel: Any, frame: pd.DataFrame, x: str, y: str, color: str | None
         heights = rows.groupby(x)[y].mean().reindex(places)
         offset = (number - (len(groups) - 1) / 2) * width
         panel.bar(np.arange(len(places)) + offset, heights, width, color=_colour(palette, name, number), label=name)
-    panel.set_xticks(np.arange(len(places)), [_name(place) for place in places])
+    _name_places(panel, places)
     panel.set_xlabel(style.label(x))
     panel.set_ylabel(style.label(y))
 
@@ -86,7 +87,7 @@ def draw_breakdown(panel: Any, frame: pd.DataFrame, x: str, y: str, part: str, *
         panel.set_ylim(0, 1.08 * max(bottom.max(), np.finfo(float).tiny))
     else:
         panel.set_ylim(0, 1)
-    panel.set_xticks(np.arange(len(places)), [_name(place) for place in places])
+    _name_places(panel, places)
     panel.set_xlabel(style.label(x))
     panel.set_ylabel(f"Share of {style.label(y).split(' (')[0].lower()}" if share else style.label(y))
 
@@ -103,6 +104,19 @@ def _without_slivers(table: pd.DataFrame) -> pd.DataFrame:
         return table.drop(columns=[name for name in small if name not in seen])
     rest = {f"{len(seen)} others, each under {SLIVER:.1%}": table[seen].sum(axis=1)}
     return table.drop(columns=small).assign(**rest)
+
+
+def left_over(frame: pd.DataFrame, used: Sequence[str | None]) -> list[str]:
+    """Columns that tell rows apart beside those that are drawn: names, and parameters of a sweep."""
+    measured = re.compile(
+        r"(util|cycles)_|.*_(s|pj|bytes|um2)\Z|(count|bytes|operations|utilization|peak_per_s)\Z|.*_per_s\Z"
+    )
+    named = ["workload", "unit", "feasible", "proven", "mappings", "priced", *PART_COLUMNS]
+    return [
+        str(name)
+        for name in frame.columns
+        if name not in used and name not in named and not measured.match(str(name)) and frame[name].nunique() > 1
+    ]
 
 
 def draw_roofline(panel: Any, frame: pd.DataFrame, color: str | None, palette: Palette) -> None:
@@ -188,12 +202,18 @@ def draw_table(
             if kind == "breakdown":
                 color = part_column(named) if color in (None, "design") else str(color)
                 along = x or ("design" if "design" in named else str(named.columns[0]))
+                if several := left_over(frame, (along, color)):
+                    raise SpecError(
+                        f"{path}:1: a bar would add up rows that differ in {', '.join(several)}; choose with --where "
+                        + " --where ".join(f"{name}={frame[name].iloc[0]}" for name in several)
+                    )
                 draw_breakdown(panel, named, along, str(y), color)
             elif kind == "roofline":
                 draw_roofline(panel, named, color, palette)
             else:
                 KINDS[kind](panel, named, x, y, color, palette)
-            finish_panel(drawing, panel, title, color)
+            several = left_over(frame, (x, color)) if kind in ("bars", "lines") else []
+            finish_panel(drawing, panel, f"{title}: mean over {', '.join(several)}" if several else title, color)
             with whole_file(out) as scratch:
                 drawing.savefig(scratch, format=out.suffix.lstrip(".") or "png")
         except ValueError as error:
@@ -286,6 +306,18 @@ def _groups(frame: pd.DataFrame, color: str | None) -> list[tuple[str, pd.DataFr
     if color is None:
         return [("", frame)]
     return [(_name(name), rows) for name, rows in frame.groupby(color, sort=False)]
+
+
+LONGEST_LINE = 56
+"""Characters that names of places may have together before they are written at an angle."""
+
+
+def _name_places(panel: Any, places: Sequence[Any]) -> None:
+    names = [_name(place) for place in places]
+    panel.set_xticks(np.arange(len(places)), names)
+    if sum(max(map(len, name.split("\n"))) + 2 for name in names) > LONGEST_LINE:
+        for text in panel.get_xticklabels():
+            text.set(rotation=35, ha="right", rotation_mode="anchor", fontsize=8 if len(names) < 12 else 6)
 
 
 def _name(value: Any) -> str:

@@ -218,8 +218,10 @@ def load_architecture_file(path: Path) -> Architecture:
         spec = _component(name, memory, classes, source, ("memories", name))
         if classes[spec.class_name].actions != ("read", "write"):
             known = [label for label, kind in classes.items() if kind.actions == ("read", "write")]
+            does = ", ".join(classes[spec.class_name].actions)
             raise source.error(
-                ("memories", name, "class"), f"{spec.class_name!r} is no memory; {allowed(spec.class_name, known)}"
+                ("memories", name, "class"),
+                f"{spec.class_name!r} is no memory, which reads and writes: it does {does}; {allowed(spec.class_name, known)}",
             )
         bandwidths = {
             key: locate(value, source, ("memories", name, key))

@@ -151,6 +151,6 @@ def default_mapping(architecture: str, workload: str) -> str:
             {f"{load_mapping(name).architecture} {load_mapping(name).workload}" for name in names("mappings")}
         )
         raise SpecError(
-            f"no shipped mapping runs {workload} on {architecture}; give one with --mapping; shipped: {', '.join(pairs)}"
+            f"no shipped mapping runs {workload} on {architecture}; give one (--mapping, or `mapping` in a study); shipped: {', '.join(pairs)}"
         )
     return architecture if architecture in fitting else next(iter(fitting))

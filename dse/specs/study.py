@@ -497,6 +497,14 @@ def _plot(entry: _Figure, key: Key, file: _File, designs: Mapping[str, Design], 
         raise source.error(key, f"{entry.name}: a breakdown, and nothing else, is 'by' einsum, part or component")
     if entry.by == "part" and not any(written.parts for written in file.designs.values()):
         raise source.error((*key, "by"), f"{entry.name}: no design has parts")
+    if entry.kind == "breakdown":
+        fixed = {entry.x, *entry.at, *([MODEL_AXIS] if entry.model else [])}
+        free = [axis for axis, values in file.sweep.items() if axis not in fixed and len(values) > 1]
+        if free:
+            raise source.error(
+                key,
+                f"{entry.name}: a bar would add up points that differ in {', '.join(free)}; name one of each with 'at'",
+            )
     at = {}
     for name, value in entry.at.items():
         source.check_known(name, axes, (*key, "at", name), "axis")

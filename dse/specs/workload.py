@@ -148,6 +148,9 @@ def _types(written: Mapping[str, Any], cascade: Cascade, source: Source) -> dict
     for name, value in written.items():
         source.check_known(name, tensors, ("types", name), "tensor")
         found[name] = _value_bits(value, source, ("types", name))
+    for einsum in cascade.einsums:  # a copy that computes nothing holds the same values
+        if einsum not in cascade.computed and einsum.inputs and einsum.inputs[0].tensor in found:
+            found.setdefault(einsum.output.tensor, found[einsum.inputs[0].tensor])
     return found
 
 

@@ -14,7 +14,7 @@ from dse.search.front import pareto_rows
 from dse.specs.choices import ChoiceTable
 from dse.specs.parameters import locate
 from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, LENGTH, Quantity
-from dse.specs.search import Range, Search
+from dse.specs.search import Search
 from dse.specs.source import Source, SpecError
 from dse.specs.study import Design, Study
 from dse.studies.candidates import Priced, Pricer
@@ -191,24 +191,23 @@ def _sample(pricer: Pricer, wanted: int, storage: str | None, progress: Progress
     if not done:
         _enqueue_published(pricer, study)
     count = len(done)
+    space: dict[str, optuna.distributions.BaseDistribution] = {
+        each.name: optuna.distributions.IntDistribution(0, len(each.values) - 1) for each in pricer.ranges
+    }
     while count < wanted:
-        asked = [study.ask() for _ in range(min(BATCH, wanted - count))]
-        places = np.array([[_suggest(trial, each) for each in pricer.ranges] for trial in asked])
+        asked = [study.ask(space) for _ in range(min(BATCH, wanted - count))]
+        places = np.array([[trial.params[each.name] for each in pricer.ranges] for trial in asked], dtype=np.int64)
         priced = pricer.price(places)
         values = np.stack([priced.aggregated(objective) for objective in pricer.search.objectives], axis=1)
         for trial, own, violation in zip(asked, values, _violations(pricer, priced), strict=True):
-            trial.set_user_attr("violation", float(violation))
+            if violation > 0:
+                trial.set_user_attr("violation", float(violation))
             study.tell(trial, [float(value) if np.isfinite(value) else NO_VALUE for value in own])
         count += len(asked)
         progress(pricer.design.name, count, wanted)
     finished = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
     places = np.array([[trial.params[each.name] for each in pricer.ranges] for trial in finished], dtype=np.int64)
     return places, pricer.price(places)
-
-
-def _suggest(trial: optuna.Trial, each: Range) -> int:
-    """The place of a value in its range."""
-    return trial.suggest_int(each.name, 0, len(each.values) - 1)
 
 
 def _violations(pricer: Pricer, priced: Priced) -> NDArray[np.float64]:
