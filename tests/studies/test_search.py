@@ -14,7 +14,10 @@ import pytest
 
 import dse
 from dse.model.accounting import CORRECTED
-from dse.specs.source import SpecError
+from dse.specs.parameters import locate
+from dse.specs.quantity import Quantity
+from dse.specs.search import Range
+from dse.specs.source import Source, SpecError
 from dse.specs.study import Study, load_study, load_study_file
 from dse.studies.candidates import Pricer
 from dse.studies.explore import explore, run_search
@@ -225,3 +228,21 @@ def test_a_storage_that_cannot_be_reached_is_named(write_spec: Write) -> None:
 def test_what_is_searched_cannot_be_set(write_spec: Write) -> None:
     with pytest.raises(SpecError, match="--set flat.rows=64: small searches rows"):
         with_settings(small(write_spec), ["flat.rows=64"])
+
+
+@pytest.mark.parametrize("length", [4096, 65536])
+def test_the_largest_tile_that_fits_is_the_fastest_on_the_chip_that_wins(length: int) -> None:
+    """FLAT's rows per tile are found, not searched: on 512 x 128 PEs, 2,048 lanes and 32 MiB no other number is faster."""
+    study = load_study("iso_area_fair")
+    assert study.search is not None
+    chip = {"rows": "512", "cols": "128", "lanes": "2048", "buffer": "32 MiB"}
+    design = study.designs["flat"]
+    design = replace(design, parameters={name: locate(value, Source("chip"), (name,)) for name, value in chip.items()})
+    lengths = tuple(each for each in study.sweep["seq_len"] if each.value == length)
+    one = replace(study, sweep={"model": ("BERT", "XLM"), "seq_len": lengths})
+    tiles = tuple(Quantity(2**power) for power in range((length // 128).bit_length()))
+    latencies = []
+    for ranges, places in [((Range("tiles", tiles),), np.arange(len(tiles))[:, None]), ((), np.zeros((1, 0), int))]:
+        search = replace(study.search, ranges={"flat": ranges}, at_most={})
+        latencies.append(Pricer(one, design, search, CORRECTED).price(places).columns["latency_s"].min(axis=0))
+    assert latencies[0].tolist() == latencies[1].tolist()
