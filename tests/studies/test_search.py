@@ -230,7 +230,7 @@ def test_what_is_searched_cannot_be_set(write_spec: Write) -> None:
         with_settings(small(write_spec), ["flat.rows=64"])
 
 
-@pytest.mark.parametrize("length", [4096, 65536])
+@pytest.mark.parametrize("length", [1024, 4096])
 def test_the_largest_tile_that_fits_is_the_fastest_on_the_chip_that_wins(length: int) -> None:
     """FLAT's rows per tile are found, not searched: on 512 x 128 PEs, 2,048 lanes and 32 MiB no other number is faster."""
     study = load_study("iso_area_fair")
