@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -231,10 +232,21 @@ class _Binder:
             raise self.job.plan.source.error(
                 key, f"{einsum}: tensor {tensor} is kept nowhere; keep it in one of {', '.join(unit.memories)}"
             )
-        if not keeps[0] and tensor in self.job.workload.cascade.external:
+        external = tensor in self.job.workload.cascade.external
+        if not keeps[0] and external and not self.left_there(einsum, tensor, unit.memories[keeps.index(True)], unit):
             raise self.job.plan.source.error(
                 key, f"{einsum}: {tensor} enters or leaves {self.job.workload.name}, so {unit.memories[0]} must keep it"
             )
+
+    def left_there(self, einsum: str, tensor: str, memory: str, unit: UnitSpec) -> bool:
+        """Whether an Einsum that comes before in the phase brings an input to a memory from the outermost one."""
+        plan = self.job.plan
+        together = next((phase.einsums for phase in plan.phases if einsum in phase.einsums), ())
+        before = list(itertools.takewhile(lambda name: name != einsum, together))
+        kept = [plan.einsums[name].keep for name in before if name in plan.einsums]
+        return einsum != tensor and any(
+            tensor in keep.get(unit.memories[0], ()) and tensor in keep.get(memory, ()) for keep in kept
+        )
 
 
 def operation_cost(

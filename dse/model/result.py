@@ -177,7 +177,7 @@ class Result:
         return sum(
             rate * memory.instances
             for name, memory in hardware.memories.items()
-            if hardware.architecture.memories[name].class_name == "dram"
+            if hardware.architecture.is_dram(name)
             for rate in memory.bandwidths.values()
         )
 
@@ -299,11 +299,11 @@ class Result:
         return rows
 
     def _dram_bytes_by_einsum(self) -> dict[str, Any]:
-        memories = self.binding.hardware.architecture.memories
+        architecture = self.binding.hardware.architecture
         names = list(self.timings)
         moved = dict.fromkeys(names, 0.0)
         for entry in self.traffic:
-            if memories[entry.memory].class_name == "dram":
+            if architecture.is_dram(entry.memory):
                 moved[entry.einsum] = moved[entry.einsum] + entry.bits / 8 * (entry.reads + entry.writes)
         return moved
 

@@ -60,9 +60,15 @@ def _plotted(result: StudyResult, figure: Figure) -> Drawing:
     palette = {labels[name]: colour for name, colour in style.colours(result.study.designs).items()}
     color = figure.color or ("design" if frame["design"].nunique() > 1 else MODEL_AXIS if MODEL_AXIS in frame else None)
     named = frame.assign(design=frame["design"].map(labels))
+    held = {
+        axis: axis if isinstance(values[0], str) else next(iter(column_of(axis, values[0])))
+        for axis, values in result.study.sweep.items()
+    }
+    along = held.get(figure.x or "", figure.x)
+    color = held.get(color or "", color)
     several = figure.accounting is None and figure.kind == "breakdown" and frame["accounting"].nunique() > 1
     if figure.kind == "breakdown":
-        x = figure.x or "design"
+        x = along or "design"
         if several:
             named[x] = named[x].astype(str) + "\n" + named["accounting"]
         plots.draw_breakdown(panel, named, x, figure.value, str(figure.by), share=figure.share)
@@ -70,7 +76,7 @@ def _plotted(result: StudyResult, figure: Figure) -> Drawing:
     elif figure.kind == "roofline":
         plots.draw_roofline(panel, named, color, palette)
     else:
-        plots.KINDS[figure.kind](panel, named, figure.x, figure.value, color, palette)
+        plots.KINDS[figure.kind](panel, named, along, figure.value, color, palette)
     places = [labels[figure.design]] if figure.design else []
     places += [figure.model] if figure.model else []
     places += [f"{style.label(name).split(' (')[0]} {_spelled(value)}" for name, value in figure.at.items()]

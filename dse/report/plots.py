@@ -16,7 +16,7 @@ import pandas as pd
 
 from dse.report import style
 from dse.search.front import pareto_rows
-from dse.specs.quantity import QuantityError
+from dse.specs.quantity import BANDWIDTH, INFORMATION, QuantityError
 from dse.specs.quantity import number as quantity_of
 from dse.specs.source import SpecError, allowed
 
@@ -195,6 +195,9 @@ def draw_table(
     with mpl.rc_context(style.rc()):
         drawing, panel = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
         try:
+            numbers = frame.select_dtypes("number")
+            if not np.isfinite(numbers[[name for name in (x, y) if name in numbers]].to_numpy(dtype=float)).all():
+                raise SpecError(f"{path}:1: a value that is to be drawn is no finite number")
             named = style.shown(frame)
             if "design" in frame:
                 named["design"] = frame["design"].map(lambda name: labels.get(name, name))
@@ -216,8 +219,8 @@ def draw_table(
             finish_panel(drawing, panel, f"{title}: mean over {', '.join(several)}" if several else title, color)
             with whole_file(out) as scratch:
                 drawing.savefig(scratch, format=out.suffix.lstrip(".") or "png")
-        except ValueError as error:
-            raise SpecError(f"cannot draw {out}: {error}") from None
+        except (ValueError, TypeError, KeyError, ZeroDivisionError, OverflowError) as error:
+            raise SpecError(f"cannot draw {out} from {path}: {' '.join(str(error).split())[:160]}") from None
         finally:
             plt.close(drawing)
     return out
@@ -247,7 +250,8 @@ def _chosen(frame: pd.DataFrame, where: Sequence[str], path: Path) -> pd.DataFra
         column = frame[name]
         if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
             try:
-                wanted = quantity_of(value).value
+                asked = quantity_of(value)
+                wanted = asked.value / 8 if asked.dimension in (INFORMATION, BANDWIDTH) else asked.value
             except QuantityError as error:
                 raise SpecError(f"--where {text}: {error}") from None
             kept = frame[column == wanted]

@@ -127,7 +127,7 @@ def _chain(word: int, hardware: Hardware, unit: UnitSpec, tables: Mapping[str, A
                 capacity if innermost else capacity * share,
                 {key: word / 8 / (rate * share) for key, rate in size.bandwidths.items()},
                 tuple((axis, int(length)) for axis, length in hardware.fanouts[unit.name][depth].items()),
-                hardware.architecture.memories[memory].class_name == "dram",
+                hardware.architecture.is_dram(memory),
             )
         )
     return tuple(levels)

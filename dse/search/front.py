@@ -49,9 +49,12 @@ def pareto_front(frame: pd.DataFrame, minimize: Sequence[str] = (), maximize: Se
     for column in columns:
         if column not in frame:
             raise SpecError(f"no column {column!r}; {allowed(column, map(str, frame.columns))}")
-    costs = np.concatenate(
-        [frame[list(minimize)].to_numpy(dtype=float), -frame[list(maximize)].to_numpy(dtype=float)], axis=1
-    )
+    try:
+        costs = np.concatenate(
+            [frame[list(minimize)].to_numpy(dtype=float), -frame[list(maximize)].to_numpy(dtype=float)], axis=1
+        )
+    except (ValueError, TypeError):
+        raise SpecError(f"a Pareto front is over numbers; {', '.join(columns)} hold others") from None
     if np.isnan(costs).any():
         raise SpecError("a row has no value in one of the columns")
     return frame[pareto_rows(costs)]

@@ -154,6 +154,7 @@ def map_fused_workload(
     it is the answer, not proven, of a search that is interrupted."""
     problems = problems_of(workload, hardware, spec, given)
     by_einsum = [[each for each in problems if each.einsum == einsum.name] for einsum in workload.cascade.computed]
+    _check_one_width(workload, problems)
     fusion = Fusion(workload.cascade, _sizes(problems))
     demanded = _demanded_groups(spec, fusion)
     known = None
@@ -268,6 +269,7 @@ def search_bounds(
             )
     if fuse:
         order = [alone[einsum.name] for einsum in workload.cascade.computed]
+        _check_one_width(workload, order)
         fusion = Fusion(workload.cascade, _sizes(order))
         found |= {UNFUSED: _in_turn(list(found.values())), FUSED: fused_traffic(order, fusion)}
     return found
@@ -275,6 +277,14 @@ def search_bounds(
 
 UNFUSED, FUSED = "all, one by one", "all, fused"
 """Names of the bounds of a whole cascade."""
+
+
+def _check_one_width(workload: Workload, problems: Sequence[Problem]) -> None:
+    """Refuse to fuse Einsums whose values differ in width. Raises SpecError."""
+    widths = {problem.einsum: problem.word_bytes * 8 for problem in problems}
+    if len(set(widths.values())) > 1:
+        shown = ", ".join(f"{name} {bits:g}" for name, bits in widths.items())
+        raise workload.source.error(("types",), f"fused Einsums have values of one width; found bits: {shown}")
 
 
 def _in_turn(fronts: Sequence[Found]) -> Found:

@@ -138,6 +138,12 @@ class Architecture:
     units: Mapping[str, UnitSpec]
     source: Source
 
+    def is_dram(self, memory: str) -> bool:
+        """Whether a memory's traffic is DRAM traffic: its class says so, or is a person's own and it stands outermost."""
+        kind = self.memories[memory].class_name
+        outermost = any(unit.path[0][0] == memory for unit in self.units.values())
+        return kind == "dram" or (kind not in CLASSES and outermost)
+
     def resolve(self, overrides: Mapping[str, Quantity] | None = None) -> Hardware:
         """Every size as a number; `overrides` replaces parameters by name. Raises SpecError."""
         values = resolve(self.parameters, {}, overrides)
@@ -212,7 +218,11 @@ def load_architecture_file(path: Path) -> Architecture:
     parameters = {name: locate(value, source, ("parameters", name)) for name, value in file.parameters.items()}
     classes = dict(CLASSES)
     for number, table in enumerate(file.tables):
-        classes |= _own_classes(path.parent / table, source, ("tables", number))
+        own = _own_classes(path.parent / table, source, ("tables", number))
+        for label in own:
+            if label in classes:
+                raise source.error(("tables", number), f"class {label!r} is in a table before {table} already")
+        classes |= own
     memories = {}
     for name, memory in file.memories.items():
         spec = _component(name, memory, classes, source, ("memories", name))
@@ -222,6 +232,11 @@ def load_architecture_file(path: Path) -> Architecture:
             raise source.error(
                 ("memories", name, "class"),
                 f"{spec.class_name!r} is no memory, which reads and writes: it does {does}; {allowed(spec.class_name, known)}",
+            )
+        if "width" not in classes[spec.class_name].attributes:
+            raise source.error(
+                ("memories", name, "class"),
+                f"{name}: the table of {spec.class_name!r} has no width_bits, which a memory needs",
             )
         bandwidths = {
             key: locate(value, source, ("memories", name, key))

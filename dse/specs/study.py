@@ -235,6 +235,14 @@ def load_study_file(path: Path) -> Study:
     if not file.designs:
         raise source.error(("designs",), "designs: a study prices at least one design")
     designs = {name: _design(name, written, source, path) for name, written in file.designs.items()}
+    labels: dict[str, str] = {}
+    for name, design in designs.items():
+        if design.label in labels:
+            raise source.error(
+                ("designs", name, "label"),
+                f"{labels[design.label]} and {name} are both called {design.label!r} in figures",
+            )
+        labels[design.label] = name
     models = load_models(path) if MODEL_AXIS in file.sweep else {}
     sweep = {axis: _axis(axis, values, designs, models, source) for axis, values in file.sweep.items()}
     for name, written in file.designs.items():
@@ -261,6 +269,9 @@ def load_study_file(path: Path) -> Study:
         source.check_known(entry.baseline, file.baselines, ("reference", number, "baseline"), "baseline")
         references.append(PublishedMean(**entry.model_dump()))
     figures = [_figure(entry, number, file, designs, source) for number, entry in enumerate(file.figures)]
+    for number, figure in enumerate(figures):
+        if figure.name in [each.name for each in figures[:number]]:
+            raise source.error(("figures", number, "name"), f"a second figure called {figure.name}")
     accounting: dict[str, Mapping[str, bool] | None]
     accounting = dict.fromkeys(file.accounting) if isinstance(file.accounting, list) else dict(file.accounting)
     if not accounting:
@@ -476,6 +487,14 @@ def _figure(entry: _Figure, number: int, file: _File, designs: Mapping[str, Desi
     return Figure(**entry.model_dump())
 
 
+PLOTTED: Mapping[str | None, tuple[str, ...]] = {
+    "component": ("energy_pj", "area_um2", "count", "bytes"),
+    "einsum": ("latency_s", "energy_pj", "dram_bytes", "operations", "cycles"),
+    "part": ("latency_s", "energy_pj", "dram_bytes", "operations", "cycles"),
+}
+"""What a breakdown may show, by what it opens."""
+
+
 def _plot(entry: _Figure, key: Key, file: _File, designs: Mapping[str, Design], source: Source) -> Figure:
     """A figure of another kind than bars: which rows it draws must be there, and its columns too."""
     axes = list(file.sweep)
@@ -497,6 +516,14 @@ def _plot(entry: _Figure, key: Key, file: _File, designs: Mapping[str, Design], 
         raise source.error(key, f"{entry.name}: a breakdown, and nothing else, is 'by' einsum, part or component")
     if entry.by == "part" and not any(written.parts for written in file.designs.values()):
         raise source.error((*key, "by"), f"{entry.name}: no design has parts")
+    shown = PLOTTED.get(entry.by, TOTALS)
+    if entry.value not in shown:
+        message = f"unknown value {entry.value!r} of {entry.kind}; {allowed(entry.value, shown)}"
+        raise source.error((*key, "value"), message)
+    if entry.kind == "pareto" and entry.x in ("design", "accounting", MODEL_AXIS):
+        raise source.error((*key, "x"), f"{entry.name}: a front is over numbers, found {entry.x!r}")
+    if entry.by == "part" and entry.design is None and not all(written.parts for written in file.designs.values()):
+        raise source.error(key, f"{entry.name}: not every design has parts; name one that has with 'design'")
     if entry.kind == "breakdown":
         fixed = {entry.x, *entry.at, *([MODEL_AXIS] if entry.model else [])}
         free = [axis for axis, values in file.sweep.items() if axis not in fixed and len(values) > 1]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
 import pandas as pd
 
 ADDED = ("latency_s", "energy_pj", "dram_bytes", "compute_s", "memory_s", "operations", "mappings", "priced")
@@ -41,10 +42,9 @@ def put_together(parts: Sequence[tuple[str, Tables]], axes: Sequence[str]) -> Ta
     einsums, components = [], []
     for name, tables in parts:
         own = tables.einsums.copy()
-        share = own[list(axes)].merge(
-            tables.totals[list(axes)].assign(share=tables.totals["latency_s"] / latency), on=list(axes), how="left"
-        )["share"]
-        own["utilization"] = own["utilization"] * share.to_numpy()
+        shares = (tables.totals["latency_s"] / latency).to_numpy()
+        places = own.groupby(list(axes), sort=False).ngroup().to_numpy() if axes else np.zeros(len(own), dtype=int)
+        own["utilization"] = own["utilization"] * shares[places]
         own.insert(len(axes), "part", name)
         einsums.append(own)
         components.append(tables.components)

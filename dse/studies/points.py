@@ -77,7 +77,7 @@ def parameters_at(
     given.update(free or {})
     own = design.architecture.parameters
     written = {**own, **design.parameters}
-    swept = {name: value for name, value in given.items() if name in written}
+    swept = {name: value for name, value in given.items() if name in own and name not in design.parameters}
     settings = resolve(written, {name: value for name, value in given.items() if name not in written}, swept)
     dimensions = part.parameter_dimensions
     for name, located in design.parameters.items():

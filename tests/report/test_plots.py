@@ -126,3 +126,33 @@ def test_what_cannot_be_drawn_is_refused(table: Path, arguments: dict[str, objec
     with pytest.raises(SpecError, match=message):
         plots.draw_table(table, **given)  # type: ignore[arg-type]
     assert [path.name for path in table.parent.iterdir()] == ["results.csv"]
+
+
+def test_rows_that_would_be_added_up_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "components.csv"
+    two = [ROWS.assign(component=name) for name in ("mac", "buffer")]
+    pd.concat(two).to_csv(path, index=False)
+    with pytest.raises(
+        SpecError, match="a bar would add up rows that differ in seq_len; choose with --where seq_len=1024"
+    ):
+        plots.draw_table(path, "breakdown", None, "energy_pj", None, [], None)
+    plots.draw_table(path, "breakdown", None, "energy_pj", None, ["seq_len=4K"], None)
+
+
+def test_sizes_are_asked_for_in_the_columns_unit(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    pd.DataFrame({"buffer_bytes": [65536, 524288], "latency_s": [1.0, 2.0], "n": [1, 2]}).to_csv(path, index=False)
+    kept = plots._chosen(plots._read(path), ["buffer_bytes=64 KiB"], path)
+    assert kept["latency_s"].tolist() == [1.0]
+
+
+def test_columns_that_hold_no_numbers_end_with_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    ROWS.assign(energy_pj="much").to_csv(path, index=False)
+    with pytest.raises(SpecError, match="cannot draw"):
+        plots.draw_table(path, "lines", "seq_len", "latency_s", None, [], None)
+    ROWS.assign(latency_s=np.inf).to_csv(path, index=False)
+    with pytest.raises(SpecError, match="a value that is to be drawn is no finite number"):
+        plots.draw_table(path, "lines", "seq_len", "latency_s", None, [], None)
+    with pytest.raises(SpecError, match="a Pareto front is over numbers"):
+        dse.pareto_front(ROWS, minimize=["design"])

@@ -474,3 +474,34 @@ def test_only_what_stays_in_the_same_buffer_is_found_there(memory: str) -> None:
     assert [group.einsums for group in found.groups] == [("Z",), ("Y",)]
     alone = [map_einsum(problem).points[0].costs["energy"] for problem in (first, other)]
     assert found.costs["energy"] == pytest.approx(sum(alone), rel=ROUNDING)
+
+
+@pytest.mark.parametrize("objective", ["energy", "dram"])
+def test_an_input_that_one_einsum_brought_is_read_in_the_buffer_by_the_next(objective: str) -> None:
+    """Both Einsums of cascade_1 read A: fused, it crosses DRAM once."""
+    found = map_workload("three_level", "cascade_1", mapspace="free", fuse=True, objective=objective)
+    assert found.unfused is not None
+    assert found.fused
+    assert found.result.dram_bytes < found.unfused.result.dram_bytes
+    moved = [entry for entry in found.result.traffic if entry.memory == "DRAM" and entry.operand == "A"]
+    assert len(moved) == 1
+    words = moved[0].reads
+    assert found.result.dram_bytes == sum(
+        2 * (entry.reads + entry.writes) for entry in found.result.traffic if entry.memory == "DRAM"
+    )
+    assert words == found.result.binding.values["K"].value
+
+
+def test_einsums_of_different_widths_are_not_fused(write_spec: Callable[[str, object], Path]) -> None:
+    cascade = {
+        "name": "two",
+        "ranks": {"M": 4, "N": 4, "K": 4},
+        "types": {"A": "fp32", "B": "fp32", "Y": "fp32"},
+        "inputs": ["A[m,k]", "B[k,n]", "C[m,k]", "D[k,n]"],
+        "einsums": ["Y[m,n] = A[m,k] * B[k,n]", "Z[m,n] = C[m,k] * D[k,n]"],
+    }
+    path = str(write_spec("two.yaml", cascade))
+    with pytest.raises(
+        SpecError, match=r"two.yaml:\d+: fused Einsums have values of one width; found bits: Y 32, Z 16"
+    ):
+        map_workload("three_level", path, mapspace="free", fuse=True)

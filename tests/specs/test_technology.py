@@ -122,3 +122,28 @@ def test_a_wrong_table_is_refused_with_its_line(write_spec: Write, table: str, m
     path = str(write_spec("chip.yaml", changed("archs", "fusemax", tables=["mine.csv"])))
     with pytest.raises(SpecError, match=message):
         dse.load_architecture(path)
+
+
+def test_a_table_must_give_a_memory_its_width_and_a_class_once(write_spec: Write) -> None:
+    write_spec("mine.csv", TABLE.replace(",width_bits", "").replace(",16,64", ",64"))
+    chip = changed("archs", "fusemax", tables=["mine.csv"])
+    chip["memories"] = {**chip["memories"], "RF2": {"class": "scratch", "depth": 64}}  # type: ignore[dict-item]
+    with pytest.raises(SpecError, match=r"RF2: the table of 'scratch' has no width_bits, which a memory needs"):
+        dse.load_architecture(str(write_spec("chip.yaml", chip)))
+    write_spec("mine.csv", TABLE)
+    write_spec("more.csv", TABLE)
+    chip = changed("archs", "fusemax", tables=["mine.csv", "more.csv"])
+    with pytest.raises(SpecError, match="class 'scratch' is in a table before more.csv already"):
+        dse.load_architecture(str(write_spec("chip.yaml", chip)))
+
+
+def test_an_outermost_memory_of_ones_own_is_dram(write_spec: Write) -> None:
+    write_spec("mine.csv", "class,action,width_bits,energy_pj\nhbm9,read,64,100\nhbm9,write,64,100\n")
+    chip = changed("archs", "fusemax", tables=["mine.csv"])
+    chip["memories"] = {  # type: ignore[dict-item]
+        **chip["memories"],
+        "DRAM": {"class": "hbm9", "width": "64 bit", "bandwidth": "400 GiB/s"},
+    }
+    own = dse.evaluate(str(write_spec("chip.yaml", chip)), "attention_1pass", mapping="fusemax", **POINT)
+    plain = dse.evaluate("fusemax", "attention_1pass", **POINT)
+    assert own.dram_bytes == plain.dram_bytes > 0

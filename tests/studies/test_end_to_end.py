@@ -3,6 +3,7 @@ means are those of Nayak et al., MICRO 2024, section VI."""
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from dse.specs.study import load_study, load_study_file
 from dse.studies.run import StudyResult, run_study
 from dse.studies.summary import summarize
 from tests.conftest import golden
+
+
+pytestmark = pytest.mark.xdist_group("end to end")  # its fixtures are made once
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +136,13 @@ def test_designs_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, An
         ({"kind": "roofline", "design": "flat"}, "unknown design 'flat'"),
         ({"kind": "lines", "x": "rows", "at": {"seq_len": "1K"}}, "unknown axis 'seq_len'"),
         ({"x": "rows"}, "bars take no 'x'"),
+        (
+            {"kind": "breakdown", "by": "component", "value": "energy_pj", "x": "rows"},
+            "add up points that differ in model; name one of each",
+        ),
+        ({"kind": "breakdown", "by": "component", "value": "util_2d"}, "unknown value 'util_2d' of breakdown"),
+        ({"kind": "lines", "x": "rows", "value": "util_2d"}, "unknown value 'util_2d' of lines"),
+        ({"kind": "pareto", "x": "design"}, "a front is over numbers, found 'design'"),
     ],
 )
 def test_figures_that_cannot_be_are_refused(tmp_path: Path, figure: dict[str, Any], message: str) -> None:
@@ -145,3 +156,23 @@ def test_a_setting_reaches_the_part_that_has_it() -> None:
     one = replace(study, sweep={"model": ("BERT",), "seq_len": study.sweep["seq_len"][:1]})
     one = replace(one, designs={"unfused": one.designs["unfused"]}, baselines=[], figures=[], reference=[])
     assert run_study(one).frame["workload"].tolist() == ["attention_3pass + linear_layers"] * 2
+
+
+def test_a_designs_own_parameters_come_last(tmp_path: Path) -> None:
+    """Over the model's: a batch of 1 for BERT's 64."""
+    one = {**DESIGN, "parameters": {**DESIGN["parameters"], "batch": 1}}
+    path = changed(
+        tmp_path,
+        sweep={"model": ["BERT"], "rows": [256]},
+        designs={"a": DESIGN, "b": {**one, "label": "b"}},
+        figures=[],
+    )
+    frame = run_study(load_study_file(path)).frame
+    frame = frame[frame["accounting"] == "corrected"].set_index("design")
+    assert frame.loc["a", "operations"] == 64 * frame.loc["b", "operations"]
+
+
+def test_two_designs_of_one_label_are_refused(tmp_path: Path) -> None:
+    path = changed(tmp_path, designs={"a": DESIGN, "b": deepcopy(DESIGN)}, figures=[])
+    with pytest.raises(SpecError, match=r"a and b are both called 'FuseMax \(\+Binding\)' in figures"):
+        load_study_file(path)
