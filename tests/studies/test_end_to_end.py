@@ -18,7 +18,6 @@ from dse.studies.run import StudyResult, run_study
 from dse.studies.summary import summarize
 from tests.conftest import golden
 
-
 pytestmark = pytest.mark.xdist_group("end to end")  # its fixtures are made once
 
 
