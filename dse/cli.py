@@ -168,7 +168,7 @@ def evaluate(
     seq_len: Annotated[str | None, typer.Option("--seq-len", help="Sequence length, e.g. 64K.")] = None,
     settings: Settings = None,
     by: Annotated[str | None, typer.Option("--by", help="Open the cost by einsum, component or action.")] = None,
-    accounting: Annotated[str, typer.Option("--accounting", help="published or corrected.")] = "corrected",
+    accounting: Annotated[str, typer.Option("--accounting", help="published, corrected or leaking.")] = "corrected",
     form: Format = "table",
 ) -> None:
     """Price one design point; --by opens it by Einsum, component or action."""
@@ -240,7 +240,11 @@ def map_(
     ] = None,
     bound: Annotated[
         str | None,
-        typer.Option("--bound", metavar="MEMORY", help="Least DRAM traffic over what is held from MEMORY inward."),
+        typer.Option(
+            "--bound",
+            metavar="MEMORY",
+            help="Least DRAM traffic over what is held from MEMORY inward; with --fuse, of the whole cascade too.",
+        ),
     ] = None,
     mapspace: Annotated[
         str | None,
