@@ -141,7 +141,7 @@ def check_search(
     at_most = {}
     for name, value in written.constraints.items():
         at = (*key, "constraints", name)
-        source.check_known(name, ("area_um2", "power_w"), at, "constraint")
+        source.check_known(name, ("area_um2",), at, "constraint")
         most = locate(value, source, at).quantity({}, COUNT).value
         if not most > 0:
             raise source.error(at, f"{name} is at most a number above 0, found {value!r}")

@@ -205,7 +205,7 @@ def test_candidates_that_cannot_be_are_infinite_not_priced(write_spec: Write) ->
         ({"objectives": []}, "name one metric or more"),
         ({"objectives": [{"metric": "speed"}]}, "unknown metric 'speed'"),
         ({"objectives": [{"metric": "edp"}, {"metric": "edp"}]}, "one stands there twice"),
-        ({"constraints": {"weight": 3}}, "unknown constraint 'weight'"),
+        ({"constraints": {"power_w": 3}}, "unknown constraint 'power_w'; allowed: area_um2"),
         ({"constraints": {"area_um2": 0}}, "area_um2 is at most a number above 0"),
         ({"trials": 0}, "trials is 1 or more"),
     ],
