@@ -140,8 +140,9 @@ def beyond_buffer(
         for column in rest.columns:
             name = column if column == ("latency",) else ("sum", *column)
             own = columns.get(name, np.zeros(len(population)))
-            start = inside if column == ("energy",) else 0.0
-            own = own - np.array([start + growth.exchanged(keep, column) for keep in run.keep_choices])[numbers]
+            if column != ("latency",):
+                start = inside if column == ("energy",) else 0.0
+                own = own - np.array([start + growth.exchanged(keep, column) for keep in run.keep_choices])[numbers]
             np.minimum.at(both[column], (numbers, codes), own + columns["rest", column])
             np.minimum.at(beside[column], (numbers, codes), columns["rest", column])
     return {name: list(table) for name, table in both.items()}, {name: list(table) for name, table in beside.items()}

@@ -54,11 +54,13 @@ def explore(
     assert search is not None
     accounting = accountings(study)[search.accounting]
     tables, methods, designs = [], {}, dict(study.designs)
+    if search.method == "exhaustive" and (trials is not None or storage is not None):
+        raise SpecError(f"--trials and --storage are of a search that samples; {study.name} prices all candidates")
     for name in search.ranges:
         pricer = Pricer(study, study.designs[name], search, accounting)
         size = search.sizes[name]
         enumerated = search.method == "exhaustive" or (
-            search.method == "auto" and size <= SMALL_SPACE and storage is None
+            search.method == "auto" and size <= SMALL_SPACE and storage is None and trials is None
         )
         if enumerated:
             places, priced = _enumerate(pricer, size, progress)
@@ -227,7 +229,15 @@ def _optuna_study(pricer: Pricer, storage: str | None) -> optuna.Study:
         each.name: [value if isinstance(value, str) else written(value) for value in each.values]
         for each in pricer.ranges
     }
-    described = {"space": space, "objectives": _columns(search), "at_most": dict(search.at_most)}
+    described = {
+        "space": space,
+        "objectives": _columns(search),
+        "at_most": dict(search.at_most),
+        "settle": list(pricer.settled),
+        "accounting": search.accounting,
+        "points": [point.label() for point in pricer.points],
+        "parameters": {label: each.expression.text for label, each in pricer.design.parameters.items()},
+    }
     try:
         study = optuna.create_study(
             storage=storage,

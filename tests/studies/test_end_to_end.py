@@ -40,7 +40,7 @@ def test_means_over_the_24_points_are_the_published_ones(layers: StudyResult) ->
         ("fusemax_architecture", 2.005, 0.833),
         ("fusemax_cascade", 0.926, 0.932),
     ]:
-        assert means.loc[(design, "flat"), "speedup"] == pytest.approx(speedup, rel=0.005)
+        assert means.loc[(design, "flat"), "speedup"] == pytest.approx(speedup, abs=6e-4)
         assert means.loc[(design, "flat"), "energy"] == pytest.approx(energy, rel=0.01)
     assert means.loc[("fusemax", "flat"), "speedup_geomean"] == pytest.approx(4.61, rel=0.005)
 

@@ -167,6 +167,9 @@ def test_a_search_goes_on_where_it_stopped(write_spec: Write, tmp_path: Path) ->
         pd.testing.assert_frame_equal(before.drop(columns="on_front"), after.head(20).drop(columns="on_front"))
     same = explore(study, trials=50, storage=storage).trials
     assert len(same) == 100
+    elsewhere = replace(study, sweep={**study.sweep, "model": ("BERT",)})
+    with pytest.raises(SpecError, match=r"small.flat is there with another search \(its points differ\)"):
+        explore(elsewhere, trials=60, storage=storage)
     other = small(write_spec, method="random", objectives=[{"metric": "energy_pj"}])
     with pytest.raises(
         SpecError, match=r"small.flat is there with another search \(its objectives differ\); nothing was"
@@ -223,6 +226,14 @@ def test_a_bound_that_nothing_meets_names_the_closest_miss(write_spec: Write) ->
 def test_a_storage_that_cannot_be_reached_is_named(write_spec: Write) -> None:
     with pytest.raises(SpecError, match="--storage sqlite:////nowhere/at/all.db: cannot be used: "):
         explore(small(write_spec, method="random"), trials=5, storage="sqlite:////nowhere/at/all.db")
+
+
+def test_trials_ask_for_samples(write_spec: Write) -> None:
+    assert explore(small(write_spec), trials=10).method["flat"] == "10 of 8 candidates, auto"
+    with pytest.raises(
+        SpecError, match="--trials and --storage are of a search that samples; small prices all candidates"
+    ):
+        explore(small(write_spec, method="exhaustive"), trials=10)
 
 
 def test_what_is_searched_cannot_be_set(write_spec: Write) -> None:
