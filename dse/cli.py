@@ -269,7 +269,9 @@ def map_(
         bool | None,
         typer.Option("--fuse/--no-fuse", help="Search all ways to fuse Einsums too; default: as the mapspace demands."),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Einsums searched side by side.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, help="Einsums searched side by side; by default one a core.")
+    ] = None,
     form: Format = "table",
 ) -> None:
     """Find the best mapping of each Einsum, or of all fused, with proof, and print it as a loop nest."""
@@ -277,6 +279,7 @@ def map_(
     from dse.api import map_bound, map_front, map_workload
     from dse.report.nests import front_rows, level_rows, map_lines, map_rows, proof_line, totals_lines
     from dse.report.progress import share_bar
+    from dse.search.pool import usable_cores
     from dse.specs.source import SpecError
     from dse.studies.output import whole_file
 
@@ -313,6 +316,7 @@ def map_(
     with ExitStack() as stack:
         scratch = stack.enter_context(whole_file(output)) if output is not None else None
         progress = stack.enter_context(share_bar(f"{workload} on {architecture}"))
+        jobs = jobs or usable_cores()
         best = map_workload(
             architecture, workload, objective=objective or "energy", fuse=fuse, jobs=jobs, progress=progress, **chosen
         )

@@ -9,10 +9,8 @@ could be part of something hardly more than that least; where those join, the be
 from __future__ import annotations
 
 import math
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +22,7 @@ from dse.search.join import NO_BUFFER, Amount, Join, Rows, Step
 from dse.search.mapper import Found, Proof, map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.outer import OuterGrowth, beyond_buffer, bounds_of, least_seconds
+from dse.search.pool import Pool
 from dse.search.population import Array, Column, Population
 from dse.search.problem import HERE, LevelMapping, Nest, Point, Problem
 from dse.search.rest import Front, Loops, Rest, Stays, front_of
@@ -121,8 +120,8 @@ def map_fused(
     if known is not None:
         most = {OBJECTIVES[objective][0]: known[OBJECTIVES[objective][0]]}
         most = {metric: value / (wide[0][0].word_bytes if metric == "dram" else 1) for metric, value in most.items()}
-    with _Pool(jobs) as pool:
-        parts = pool.map(_outer_part, search.tasks(most))
+    with Pool(jobs) as pool:
+        parts = pool.map(_outer_part, search.tasks(most), _points)
         outer = search.join(parts)
         progress("outer parts", 1 / 3)
         if outer is None:
@@ -135,7 +134,7 @@ def map_fused(
         for limit in search.limits(least, most):
             outer.best(limit)
             rests = outer.rests(search.amounts)
-            exact = pool.map(_candidates, search.tasks(limit, rests, [part.inside for part in parts]))
+            exact = pool.map(_candidates, search.tasks(limit, rests, [part.inside for part in parts]), _points)
             join = search.join(exact)
             best = None if join is None else join.best(limit)
             if join is not None and best is not None:
@@ -173,34 +172,8 @@ def _size(problems: Sequence[Sequence[Problem]]) -> int:
     return math.prod(sum(Mapspace(each).size() for each in own) for own in problems)
 
 
-class _Pool:
-    """Does tasks here or in processes, the largest first."""
-
-    def __init__(self, jobs: int) -> None:
-        # Ctrl-C ends a worker without a word of its own
-        stops = (signal.SIGINT, signal.SIG_DFL)
-        self.pool = ProcessPoolExecutor(jobs, initializer=signal.signal, initargs=stops) if jobs > 1 else None
-
-    def __enter__(self) -> _Pool:
-        return self
-
-    def __exit__(self, *problem: object) -> None:
-        if problem[0] is not None:
-            self.stop()
-        elif self.pool is not None:
-            self.pool.shutdown()
-
-    def stop(self) -> None:
-        """Start nothing more, and wait for nothing."""
-        if self.pool is not None:
-            self.pool.shutdown(wait=False, cancel_futures=True)
-
-    def map(self, function: Callable[[Task], Candidates], tasks: Sequence[Task]) -> list[Candidates]:
-        if self.pool is None:
-            return [function(task) for task in tasks]
-        order = sorted(range(len(tasks)), key=lambda place: -math.prod(tasks[place].problem.sizes))
-        futures = {place: self.pool.submit(function, tasks[place]) for place in order}
-        return [futures[place].result() for place in range(len(tasks))]
+def _points(task: Task) -> float:
+    return math.prod(task.problem.sizes)
 
 
 def _keys(problems: Sequence[Sequence[Problem]]) -> tuple[Key, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import yaml
@@ -22,6 +22,7 @@ from dse.search.explain import explain_none
 from dse.search.fused import Group, fused_size, fused_traffic, map_fused
 from dse.search.fusion import Fusion
 from dse.search.mapper import Found, Proof, map_einsum
+from dse.search.pool import Pool
 from dse.search.problem import Constraints, Nest, Point, Problem
 from dse.search.renaming import renamed, shape_of
 from dse.specs.architecture import Hardware
@@ -354,19 +355,18 @@ def search_all(
         first.setdefault(shape_of(problem), problem)
     solved: dict[Hashable, Found] = {}
     if jobs > 1 and len(first) > 1:
-        with ProcessPoolExecutor(min(jobs, len(first))) as pool:
-            waiting = {shape: pool.submit(map_einsum, problem, objective) for shape, problem in first.items()}
-            try:
-                for number, (shape, future) in enumerate(waiting.items(), 1):
-                    solved[shape] = future.result()
-                    progress(first[shape].einsum, number / len(first))
-            except KeyboardInterrupt:
-                pool.shutdown(wait=False, cancel_futures=True)
-                if only_proven:
-                    raise
-                for shape, problem in first.items():
-                    if shape not in solved:
-                        solved[shape] = map_einsum(problem, objective, hurried=True)
+        shapes, solve = list(first), partial(map_einsum, objective=objective)
+        try:
+            with Pool(min(jobs, len(first))) as pool:
+                for place, found in pool.done(solve, list(first.values()), _points):
+                    solved[shapes[place]] = found
+                    progress(first[shapes[place]].einsum, len(solved) / len(first))
+        except KeyboardInterrupt:
+            if only_proven:
+                raise
+            for shape, problem in first.items():
+                if shape not in solved:
+                    solved[shape] = map_einsum(problem, objective, hurried=True)
     else:
         for number, (shape, problem) in enumerate(first.items()):
 
@@ -377,8 +377,11 @@ def search_all(
             solved[shape] = map_einsum(problem, objective, progress=share, hurried=hurried)
             if only_proven and not solved[shape].proof.complete:
                 raise KeyboardInterrupt
-    shapes = [shape_of(problem) for problem in problems]
-    return [renamed(solved[shape], first[shape], each) for each, shape in zip(problems, shapes, strict=True)]
+    return [renamed(solved[shape], first[shape], each) for each in problems for shape in (shape_of(each),)]
+
+
+def _points(problem: Problem) -> float:
+    return math.prod(problem.sizes)
 
 
 def mapping_data(
