@@ -9,7 +9,7 @@ import numpy as np
 
 from dse.model.einsum_nest import BoundEinsum, Job
 from dse.model.feasibility import Feasibility
-from dse.model.nest import Level, Loop, Operand, exact_size, extents, hull, product
+from dse.model.nest import Loop, Operand, exact_size, hull, product
 from dse.specs.quantity import INFORMATION, Quantity
 from dse.specs.source import Key, SpecError
 
@@ -97,7 +97,7 @@ def _tiles(
     widths: Mapping[str, float],
 ) -> dict[str, Any]:
     """Words that one instance of a level keeps of each tensor: its tile, or all that waits there for other Einsums."""
-    inside = extents(bound.levels[depth:])
+    inside = bound.lengths(depth)
     sizes: dict[str, Any] = {}
     for operand in bound.operands:
         if operand.keeps[depth]:
@@ -105,7 +105,7 @@ def _tiles(
             shared = alike.get((bound.unit.memories[depth], tensor))
             if shared is not None:
                 own = _outer_loops(bound, operand, depth, steps)[len(shared) :]
-                lengths = extents([Level("", tuple(own)), *bound.levels[depth:]])
+                lengths = bound.lengths(depth, own)
             size: Any = exact_size(hull(operand, lengths))
             if widths[tensor] != 1:
                 size = size * widths[tensor]

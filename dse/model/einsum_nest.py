@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,18 @@ from dse.cascade.cascade import Cascade, is_shifted, rank_of
 from dse.cascade.einsum import Access, Einsum
 from dse.cascade.polynomial import Polynomial
 from dse.model.feasibility import Feasibility, indivisible, whole_number
-from dse.model.nest import Level, Loop, Operand, product
+from dse.model.nest import (
+    Level,
+    Loop,
+    Operand,
+    busy_units,
+    exact_product,
+    extents,
+    is_plain,
+    product,
+    temporal_iterations,
+)
+from dse.model.tails import points_with_tails, steps_with_tails, within
 from dse.specs.architecture import Hardware, UnitSpec, operation_name
 from dse.specs.mapping import EinsumPlan, LoopToken, Plan
 from dse.specs.parameters import Located
@@ -35,7 +47,8 @@ class Job:
 class BoundEinsum:
     """An Einsum with its nest: one level per memory of its unit's path, and what an operation of it costs.
 
-    `tensors` gives the tensor behind each operand's name; `actions` the component actions of an operation.
+    `tensors` gives the tensor behind each operand's name; `actions` the component actions of an operation; `tails` the
+    length of each rank that the loops cover more of.
     """
 
     einsum: Einsum
@@ -45,11 +58,28 @@ class BoundEinsum:
     tensors: Mapping[str, str]
     actions: Mapping[str, Any]
     cycles_per_operation: Any
+    tails: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """The Einsum's name."""
         return self.einsum.name
+
+    @cached_property
+    def steps(self) -> Any:
+        """Time steps of the nest."""
+        return steps_with_tails(self.levels, self.tails) if self.tails else temporal_iterations(self.levels)
+
+    @cached_property
+    def points(self) -> Any:
+        """Points of the iteration space, each an operation."""
+        if self.tails:
+            return points_with_tails(self.levels, self.tails)
+        return exact_product(self.steps, busy_units(self.levels))
+
+    def lengths(self, depth: int, outside: Sequence[Loop] = ()) -> dict[str, Any]:
+        """What the loops of a level, those inside it and some `outside` cover of each rank."""
+        return within(extents([Level("", tuple(outside)), *self.levels[depth:]]), self.tails)
 
 
 def bind_einsums(
@@ -136,7 +166,20 @@ class _Binder:
         if self.feasibility.checked:
             key: Key = ("einsums", einsum.name, "unit")
             actions, cycles = operation_cost(einsum, unit, hardware.values, plan.source, key)
-        return BoundEinsum(einsum, unit, levels, operands, tensors, actions, cycles)
+        tails = {name: self.shapes[rank_of(name)] for name in own.imperfect}
+        self.check_tails(own, operands)
+        return BoundEinsum(einsum, unit, levels, operands, tensors, actions, cycles, tails)
+
+    def check_tails(self, own: EinsumPlan, operands: Sequence[Operand]) -> None:
+        """Refuse imperfect loops over a rank whose tiles of some operand overlap. Raises SpecError."""
+        for number, name in enumerate(own.imperfect):
+            for operand in operands:
+                if not is_plain(operand) and any(name == rank for index in operand.indices for rank, _ in index):
+                    raise self.job.plan.source.error(
+                        ("einsums", own.name, "imperfect", number),
+                        f"{own.name}: loops over {name!r} must divide {rank_of(name)}, for it indexes {operand.name}, "
+                        "whose tiles overlap",
+                    )
 
     def check_fanouts(self, own: EinsumPlan, unit: UnitSpec, bounds: Mapping[int, Any]) -> None:
         for axis, tokens in own.spatial.items():
@@ -166,27 +209,31 @@ class _Binder:
                 mine = [token for token in mine if id(token) in wanted]
                 rest = []
             factors = {}
+            imperfect = variable in self.job.plan.einsums[einsum.name].imperfect
             for token in mine:
                 if token.factor is not None:
                     text = factors[id(token)] = token.factor.expression.text
                     if text not in self.factors:
                         self.factors[text] = whole_number(token.factor, self.values, self.feasibility)
                     bounds[id(token)] = self.factors[text]
-            pattern = (variable, str(len(rest)), *sorted(factors.values()))
+            pattern = (variable, f"{len(rest)} {imperfect}", *sorted(factors.values()))
             if pattern not in self.rests and (rest or self.feasibility.checked):
                 covered = product(bounds[token] for token in factors)
                 key = mine[0].key if mine else ("einsums", einsum.name)
-                self.rests[pattern] = self.rest(einsum.name, variable, covered, key, exists=bool(rest))
+                self.rests[pattern] = self.rest(
+                    einsum.name, variable, covered, key, exists=bool(rest), imperfect=imperfect
+                )
             if rest:
                 bounds[id(rest[0])] = self.rests[pattern]
         return bounds
 
-    def rest(self, einsum: str, variable: str, covered: Any, key: Any, *, exists: bool) -> Any:
-        """What loops with factors leave of a rank, at least 1: it must come out whole, and as 1 where no loop takes it."""
+    def rest(self, einsum: str, variable: str, covered: Any, key: Any, *, exists: bool, imperfect: bool) -> Any:
+        """What loops with factors leave of a rank, at least 1: it must come out whole, unless imperfect, and as 1 where no
+        loop takes it."""
         rank, size, source = rank_of(variable), self.shapes[rank_of(variable)], self.job.plan.source
         if not exists:
             self.feasibility.require(
-                lambda: covered == size,
+                lambda: covered >= size if imperfect else covered == size,
                 lambda: source.error(
                     key,
                     f"{einsum}: its loops over {variable!r} cover {covered} of {rank} = {size}; "
@@ -194,6 +241,8 @@ class _Binder:
                 ),
             )
             return 1
+        if imperfect:
+            return -(-size // covered)
         left = size // covered
         self.feasibility.require(
             lambda: left * covered == size,

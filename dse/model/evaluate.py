@@ -14,7 +14,7 @@ import numpy as np
 from dse.components.library import Component, component_exists, price_component
 from dse.model.accounting import CORRECTED, Accounting
 from dse.model.binding import Binding, bind
-from dse.model.nest import busy_units, exact_product, temporal_iterations
+from dse.model.nest import exact_product
 from dse.model.result import EinsumTiming, EnergyEntry, Phase, Result
 from dse.model.traffic import Traffic, memory_traffic
 from dse.specs.architecture import DIRECTIONS, Architecture, Hardware, evaluate_attributes
@@ -151,8 +151,7 @@ def _containers(hardware: Hardware, unit: str) -> Any:
 def _timings(binding: Binding) -> dict[str, EinsumTiming]:
     timings = {}
     for name, bound in binding.einsums.items():
-        steps = temporal_iterations(bound.levels)
-        operations = exact_product(steps, busy_units(bound.levels))
+        steps, operations = bound.steps, bound.points
         cycles, work = (exact_product(count, bound.cycles_per_operation) for count in (steps, operations))
         timings[name] = EinsumTiming(bound.unit.name, cycles, operations, work)
     return timings
@@ -187,8 +186,7 @@ def _moved_per_instance(
             by_einsum: dict[str, Any] = dict.fromkeys(names, 0.0)
             for entry in traffic:
                 if entry.memory == memory and entry.einsum in by_einsum:
-                    elements = sum(getattr(entry, direction) for direction in DIRECTIONS[key])
-                    by_einsum[entry.einsum] = by_einsum[entry.einsum] + entry.bits / 8 * elements / entry.instances
+                    by_einsum[entry.einsum] = by_einsum[entry.einsum] + entry.bytes_of_one(DIRECTIONS[key])
             moved[memory, key] = by_einsum
     return moved
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dse.model.einsum_nest import BoundEinsum, Job
 from dse.model.feasibility import Feasibility
-from dse.model.nest import extents, hull, product
+from dse.model.nest import hull, product
 
 
 def check_homes(job: Job, einsums: Mapping[str, BoundEinsum], feasibility: Feasibility) -> None:
@@ -61,5 +61,5 @@ def _memories(bound: BoundEinsum, tensor: str, views: Mapping[str, str]) -> list
 def _holds_all(maker: BoundEinsum, memory: str) -> Any:
     """Whether the tile that a memory keeps is all of what an Einsum makes."""
     operand = next(operand for operand in maker.operands if operand.is_output)
-    sizes = [product(hull(operand, extents(maker.levels[at:]))) for at in (0, maker.unit.memories.index(memory))]
+    sizes = [product(hull(operand, maker.lengths(at))) for at in (0, maker.unit.memories.index(memory))]
     return np.asarray(sizes[0] == sizes[1])

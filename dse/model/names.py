@@ -58,6 +58,10 @@ def _check_einsum(plan: Plan, own: EinsumPlan, einsum: Einsum, unit: UnitSpec) -
     for tokens in (*own.loops.values(), *own.spatial.values()):
         for token in tokens:
             plan.source.check_known(token.variable, einsum.variables, token.key, "rank variable", f"of {own.name}")
+    for number, variable in enumerate(own.imperfect):
+        plan.source.check_known(
+            variable, einsum.variables, (*key, "imperfect", number), "rank variable", f"of {own.name}"
+        )
     for variable in own.accumulate_over:
         plan.source.check_known(
             variable, einsum.output.variables, (*key, "accumulate_over"), "rank variable", f"of {einsum.output}"

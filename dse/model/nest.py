@@ -10,7 +10,7 @@ Source: Parashar et al., "Timeloop", ISPASS 2019, section V; checked row by row 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,7 +63,8 @@ class AccessCounts:
     """What one operand does at one level, in elements per instance, and how many instances are busy.
 
     `capacity` is the tile's size (the hull, holes of a strided index included); `distinct` the number of different
-    output elements an instance ever holds (0 for inputs, of which nothing comes back).
+    output elements an instance ever holds (0 for inputs, of which nothing comes back). `totals` are reads, fills and
+    updates over all instances, where not all do as much: then the others are of the busiest.
     """
 
     reads: Count
@@ -72,6 +73,13 @@ class AccessCounts:
     capacity: Count
     distinct: Count
     instances: Count
+    totals: tuple[Count, Count, Count] | None = None
+
+    def everywhere(self, amount: Callable[[Count, Count, Count], Count]) -> Count:
+        """Some amount of reads, fills and updates, over all instances."""
+        if self.totals is not None:
+            return amount(*self.totals)
+        return amount(self.reads, self.fills, self.updates) * self.instances
 
 
 def product(factors: Iterable[Count]) -> Count:
@@ -255,7 +263,7 @@ def _deliveries(
     loops = [loop for level in levels[:child] for loop in level.temporal]
     if child == len(levels):
         return product(loop.bound for loop in loops)
-    if _is_plain(operand):
+    if is_plain(operand):
         times: Count = 1
         moved: bool | NDArray[np.bool_] = False
         relevant = {rank for index in operand.indices for rank, _ in index}
@@ -271,7 +279,7 @@ def _deliveries(
     return _sliding_deliveries(levels, operand, child, inside, hull(operand, inside))
 
 
-def _is_plain(operand: Operand) -> bool:
+def is_plain(operand: Operand) -> bool:
     """Whether each tensor rank is indexed by one variable of its own, so that tiles never overlap."""
     ranks = [index[0][0] for index in operand.indices if index]
     return len(set(ranks)) == len(ranks) and all(
@@ -283,28 +291,40 @@ def _sliding_deliveries(
     levels: Sequence[Level], operand: Operand, child: int, inside: Mapping[str, Count], tile: Sequence[Count]
 ) -> Count:
     """`_deliveries` for indices such as `2*p + r`, whose successive tiles overlap."""
+    loops = [loop for level in reversed(levels[:child]) for loop in reversed(level.temporal)]
+    total = product(tile)
+    for position, (loop, fresh) in enumerate(
+        zip(loops, fresh_by_loop(levels, operand, child, inside, tile), strict=True)
+    ):
+        repeats = product(outer.bound for outer in loops[position + 1 :])
+        total = total + repeats * (loop.bound - 1) * fresh
+    return total
+
+
+def fresh_by_loop(
+    levels: Sequence[Level], operand: Operand, child: int, inside: Mapping[str, Count], tile: Sequence[Count]
+) -> list[Count]:
+    """Elements of a child's tile that it does not hold yet when a loop advances, for each temporal loop around it,
+    innermost first; `inside` is what the child covers, `tile` the lengths of its tile."""
     size = product(tile)
     strides = dict(inside)
-    steps: list[tuple[Loop, Count]] = []
+    rewound: dict[str, Count] = {}
+    found: list[Count] = []
     for level in reversed(levels[:child]):
         for loop in reversed(level.spatial):
             strides[loop.rank] = strides.get(loop.rank, 1) * loop.bound
         for loop in reversed(level.temporal):
-            steps.append((loop, strides.get(loop.rank, 1)))
-            strides[loop.rank] = strides.get(loop.rank, 1) * loop.bound
-    total = size
-    rewound: dict[str, Count] = {}
-    for position, (loop, stride) in enumerate(steps):
-        move = {rank: -distance for rank, distance in rewound.items()}
-        move[loop.rank] = move.get(loop.rank, 0) + stride
-        overlap = product(
-            _positive_part(length - abs(_shift(index, move)))
-            for length, index in zip(tile, operand.indices, strict=True)
-        )
-        repeats = product(outer.bound for outer, _ in steps[position + 1 :])
-        total = total + repeats * (loop.bound - 1) * (size - overlap)
-        rewound[loop.rank] = rewound.get(loop.rank, 0) + stride * (loop.bound - 1)
-    return total
+            stride = strides.get(loop.rank, 1)
+            move = {rank: -distance for rank, distance in rewound.items()}
+            move[loop.rank] = move.get(loop.rank, 0) + stride
+            overlap = product(
+                _positive_part(length - abs(_shift(index, move)))
+                for length, index in zip(tile, operand.indices, strict=True)
+            )
+            found.append(size - overlap)
+            rewound[loop.rank] = rewound.get(loop.rank, 0) + stride * (loop.bound - 1)
+            strides[loop.rank] = stride * loop.bound
+    return found
 
 
 def _shift(index: Terms, move: Mapping[str, Count]) -> Any:
@@ -321,7 +341,7 @@ def receivers(level: Level, operand: Operand, strides: Mapping[str, Count]) -> C
     if not level.spatial:
         return 1
     fanout = extents([Level(level.memory, (), level.spatial)])
-    if _is_plain(operand):
+    if is_plain(operand):
         return product(fanout.get(index[0][0], 1) for index in operand.indices if index)
     used = [rank for index in operand.indices for rank, _ in index if rank in fanout]
     groups = [[index] for index in operand.indices] if len(set(used)) == len(used) else [list(operand.indices)]

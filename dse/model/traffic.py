@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from dse.model.accounting import Accounting
 from dse.model.binding import Binding
 from dse.model.einsum_nest import BoundEinsum
 from dse.model.nest import AccessCounts, busy_units, count_accesses, product
+from dse.model.tails import count_with_tails
 from dse.specs.mapping import SpillPlan
 from dse.specs.quantity import COUNT
 
@@ -19,7 +21,8 @@ from dse.specs.quantity import COUNT
 class Traffic:
     """Elements that an Einsum reads from and writes to a memory for one operand, over all the instances that it uses.
 
-    An element has so many `bits`; `instances` is how many instances of the hardware share that: a memory that the unit sees as one may be many.
+    An element has so many `bits`; `instances` is how many instances of the hardware share that: a memory that the unit
+    sees as one may be many. Where not all do as much, `busiest` is what `instances` of them that do most share.
     """
 
     einsum: str
@@ -29,10 +32,19 @@ class Traffic:
     writes: Any
     instances: Any
     bits: int
+    busiest: tuple[Any, Any] | None = None
+
+    def bytes_of_one(self, directions: Collection[str]) -> Any:
+        """Bytes that the busiest instance moves in some directions, "reads" or "writes"."""
+        reads, writes = (self.reads, self.writes) if self.busiest is None else self.busiest
+        elements = sum(each for name, each in (("reads", reads), ("writes", writes)) if name in directions)
+        return self.bits / 8 * elements / self.instances
 
 
 def einsum_counts(bound: BoundEinsum, accounting: Accounting) -> dict[tuple[str, str], AccessCounts]:
     """Access counts of one Einsum by (memory, operand), per instance."""
+    if bound.tails:
+        return count_with_tails(bound.levels, bound.operands, bound.tails)
     return count_accesses(bound.levels, bound.operands, wrap_distinct=accounting.wrapped_distinct)
 
 
@@ -41,15 +53,19 @@ def memory_traffic(binding: Binding, accounting: Accounting) -> list[Traffic]:
     found: list[Traffic] = []
     for bound in binding.einsums.values():
         counts = einsum_counts(bound, accounting)
-        for (memory, operand), count in counts.items():
+        for (memory, operand), counted in counts.items():
             component = binding.hardware.architecture.memories[memory].class_name
-            instances = 1 if accounting.one_register_file and component == "register_file" else count.instances
-            reads, writes = count.reads, count.fills + count.updates
-            if accounting.dropped_reads and component == "dram":
-                reads = _unless_equal(reads, count.updates)
+            alone = accounting.one_register_file and component == "register_file"
+            count = replace(counted, instances=1, totals=None) if alone else counted
+            drops = accounting.dropped_reads and component == "dram"
+            reads = count.everywhere(_kept_reads if drops else _all_reads)
+            writes, busiest = count.everywhere(_writes), None
             shared = busy_instances(binding, bound, memory)
+            if count.totals is not None:
+                busiest = (count.reads, count.fills + count.updates)
+                shared = shared / busy_units(bound.levels[: bound.unit.memories.index(memory)])
             bits = binding.workload.bits_of(bound.tensors[operand])
-            found.append(Traffic(bound.name, memory, operand, reads * instances, writes * instances, shared, bits))
+            found.append(Traffic(bound.name, memory, operand, reads, writes, shared, bits, busiest))
         found.extend(_spilled(binding, bound, counts, accounting))
     return found
 
@@ -82,6 +98,10 @@ def _spilled(
             count = counts.get((spill.memory, operand.name))
             if count is None or bound.tensors[operand.name] not in spill.tensors:
                 continue
+            if count.totals is not None:
+                raise binding.plan.source.error(
+                    spill.key, f"{bound.name} has imperfect loops; what spills is not counted for those"
+                )
             home = counts.get((outside, operand.name))
             reads = _unless_equal(count.reads, count.updates) if accounting.dropped_reads else count.reads
             reads = reads - count.fills
@@ -98,6 +118,18 @@ def spill_share(binding: Binding, spill: SpillPlan) -> Any:
     if np.any(np.asarray(share) < 0) or np.any(np.asarray(share) > 1):
         raise spill.share.source.error(spill.share.key, f"share is from 0 to 1, found {share}")
     return share
+
+
+def _all_reads(reads: Any, fills: Any, updates: Any) -> Any:
+    return reads
+
+
+def _kept_reads(reads: Any, fills: Any, updates: Any) -> Any:
+    return _unless_equal(reads, updates)
+
+
+def _writes(reads: Any, fills: Any, updates: Any) -> Any:
+    return fills + updates
 
 
 def _unless_equal(reads: Any, updates: Any) -> Any:

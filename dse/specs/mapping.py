@@ -27,6 +27,7 @@ class _Einsum(SpecModel):
     spatial: dict[str, str | list[str]] = {}
     keep: dict[str, list[str]] = {}
     accumulate_over: list[str] = []
+    imperfect: list[str] = []
 
 
 class _Spill(SpecModel):
@@ -95,7 +96,8 @@ class Overflow:
 
 @dataclass(frozen=True)
 class EinsumPlan:
-    """How one Einsum runs: its unit, its own loops by memory, loops by axis, tensors kept by memory (None: by default)."""
+    """How one Einsum runs: its unit, its own loops by memory, loops by axis, tensors kept by memory (None: by default), and
+    rank variables whose loops may cover more than there is."""
 
     name: str
     unit: str
@@ -103,6 +105,7 @@ class EinsumPlan:
     spatial: Dict[str, tuple[LoopToken, ...]]
     keep: Dict[str, tuple[str, ...]]
     accumulate_over: tuple[str, ...]
+    imperfect: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -333,6 +336,7 @@ def _parse(name: str, file: _Patch, source: Source) -> Plan:
             {axis: _tokens(tokens, source, (*key, "spatial", axis)) for axis, tokens in written.spatial.items()},
             {memory: tuple(tensors) for memory, tensors in written.keep.items()},
             tuple(written.accumulate_over),
+            tuple(written.imperfect),
         )
     return Plan(
         name=name,
