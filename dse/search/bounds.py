@@ -60,7 +60,7 @@ class Bounds:
         whole: Array = sum((moved + fixed for moved, fixed, _ in costs), self._settled(population))
         if not moving:
             return whole
-        growth = self.growth.sizes / population.extents
+        growth = self.space.rounds(population.extents).astype(np.float64)
         spared = {}
         for operand in moving:
             moved, fixed, least = costs[operand]
@@ -198,10 +198,10 @@ class Bounds:
     def _outside(self, level: int, keep: KeepChoice) -> Array:
         """What fresh tiles of a level cost further out, for every combination of extents."""
         fits = self.space.held(keep.tiled, self.space.grid) <= self.problem.levels[level].capacity
-        for own, left, extents in zip(self.space.divisors, self.space.left[level], self.space.grid.T, strict=True):
+        for own, left, extents in zip(self.space.covers, self.space.left[level], self.space.grid.T, strict=True):
             fits &= left[np.searchsorted(own, extents)]
         if level == 0:
-            return np.where((self.space.grid == self.growth.sizes).all(axis=1), 0.0, np.inf)
+            return np.where((self.space.grid >= self.growth.sizes).all(axis=1), 0.0, np.inf)
         found = np.full(len(self.space.grid), np.inf)
         rows = self.space.grid[fits]
         zero = np.zeros(len(rows))
@@ -213,7 +213,7 @@ class Bounds:
             tensor = self.problem.tensors[spec.name]
             if tensor not in keep.names or tensor in keep.ending:
                 continue
-            fills = self.space.tile(operand, rows) * repeats
+            fills = self.space.tile(operand, rows) * self.growth.repeats(operand, rows, repeats)
             _, write = self.growth.price(level, self.metric)
             columns["open", operand, 0] = fills
             columns["pending", (operand, 0), *self.metric] = fills * (0.0 if spec.is_output and spread else write)
@@ -223,9 +223,9 @@ class Bounds:
         return found
 
     def _least_of_multiples(self, values: Array) -> Array:
-        shape = [len(own) for own in self.space.divisors]
+        shape = [len(own) for own in self.space.covers]
         table = values.reshape(shape, order="F")
-        for rank, own in enumerate(self.space.divisors):
+        for rank, own in enumerate(self.space.covers):
             rows = np.moveaxis(table, rank, 0).copy()
             for place, one in enumerate(own.tolist()):
                 rows[place] = rows[[other for other, two in enumerate(own.tolist()) if two % one == 0]].min(axis=0)

@@ -10,6 +10,8 @@ Columns of a population:
   (latency,)                                                the longest time that nothing is added to any more
   (pending, stream, ...)                                    amounts that loops further out may still make less
   (open, operand, number)                                   elements that the operand's child asks of whatever parent
+  (idle, stream, rank)                                      how many more PEs a fan-out has than its rounds keep busy, as a
+                                                            factor, until a loop over the rank leaves the stream in place
   (slide, stream, ...)                                      how an overlapping tile lies: elements moved, length, distance back
   (outputs,)                                                instances further out that sum up one output element
   (held,), (busy,)                                          elements in the buffer, PEs in use
@@ -44,10 +46,11 @@ SETTLED = -1
 
 @dataclass(frozen=True)
 class Tiles:
-    """What a level holds: elements by operand, how often each extent repeats, and elements in all where that is asked."""
+    """What a level holds: elements by operand, those that come to it over all if no tile stays, and elements in all where
+    that is asked."""
 
     elements: Mapping[int, Array]
-    repeats: Array
+    fills: Mapping[int, Array]
     held: Array | None
 
 
@@ -104,20 +107,36 @@ class Growth:
     def spread(self, parent: Population, factors: NDArray[np.int64]) -> Population:
         """The rows with a fan-out around them: `factors` (n, ranks)."""
         busy = factors.prod(axis=1).astype(np.float64)
+        extents = parent.extents * factors
+        fewer = self.space.rounds(parent.extents) / self.space.rounds(extents) if self.space.imperfect else factors
+        faster = fewer.prod(axis=1, dtype=np.float64)
         columns: dict[Column, Array] = {}
         for name, column in parent.columns.items():
             match name:
                 case ("open", operand, _):
-                    columns[name] = column * (self.receivers(operand, factors, parent.extents) / busy)
+                    columns[name] = column * self.share_asked(operand, factors, fewer, parent.extents)
                 case ("latency",) | ("sum", "seconds", *_) | ("pending", _, "seconds", *_):
-                    columns[name] = column / busy
+                    columns[name] = column / faster
                 case ("busy",):
                     columns[name] = column * busy
                 case ("outputs",):
                     columns[name] = column / factors[:, self.reduced].prod(axis=1)
                 case _:
                     columns[name] = column
-        return Population(parent.extents * factors, columns, parent.origin, parent.choice)
+        for stream in waiting_streams(parent):
+            for rank in set(self.space.imperfect) - self.space.hard[stream[0]]:
+                idle: Column = ("idle", stream, rank)
+                columns[idle] = columns.get(idle, np.ones(len(parent))) * factors[:, rank] / fewer[:, rank]
+        return Population(extents, columns, parent.origin, parent.choice)
+
+    def share_asked(self, operand: int, factors: NDArray[np.int64], fewer: Array, strides: NDArray[np.int64]) -> Array:
+        """What the children of a fan-out ask of an operand together, as a share of what all ask if each asks alone."""
+        tiles = self.receivers(operand, factors, strides)
+        if not self.space.imperfect:
+            return np.asarray(tiles / factors.prod(axis=1).astype(np.float64))
+        own = self.space.hard[operand] | self.space.soft[operand]
+        alone = [factors[:, rank] if rank in own else fewer[:, rank] for rank in range(factors.shape[1])]
+        return np.asarray(tiles / np.prod(alone, axis=0, dtype=np.float64))
 
     def receivers(self, operand: int, factors: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
         """Different tiles of an operand among the children of a fan-out."""
@@ -145,9 +164,20 @@ class Growth:
                 for name in part.columns:
                     if name[:2] == ("pending", stream) or name == ("open", *stream):
                         part.columns[name] = part.columns[name] * share
+                self.refill(part.columns, stream, order[:inside])
             if inside < len(order):
                 settle(part, stream)
         return part
+
+    def refill(self, columns: dict[Column, Array], stream: Stream, free: Sequence[int]) -> None:
+        """PEs that idle in the last round hold a tile all the same, from a round before, where loops leave it in place."""
+        for rank in free:
+            idle = columns.get(("idle", stream, rank))
+            if idle is not None:
+                for metric in ("energy", "dram"):
+                    if ("pending", stream, metric) in columns:
+                        columns["pending", stream, metric] = columns["pending", stream, metric] * idle
+                columns["idle", stream, rank] = np.ones(len(idle))
 
     def slide(self, columns: dict[Column, Array], stream: Stream, rank: int, bound: Array, stride: Array) -> Array:
         """A loop around a tile that may overlap the one before: what it leaves of the stream, as a share of all."""
@@ -170,8 +200,19 @@ class Growth:
         """What a level that keeps some tensors holds of them, in elements, where the ranks cover `extents`."""
         kept = [at for at, spec in enumerate(self.problem.operands) if self.problem.tensors[spec.name] in keep.names]
         held = self.space.held(keep.tiled, extents) if depth == self.problem.buffer else None
+        elements = {operand: self.space.tile(operand, extents) for operand in kept}
         repeats = self.points / extents.prod(axis=1, dtype=np.float64)
-        return Tiles({operand: self.space.tile(operand, extents) for operand in kept}, repeats, held)
+        fills = {operand: tile * self.repeats(operand, extents, repeats) for operand, tile in elements.items()}
+        return Tiles(elements, fills, held)
+
+    def repeats(self, operand: int, extents: NDArray[np.int64], perfect: Array) -> Array:
+        """How often an operand's tile comes, in whole tiles, if none stays in place; as `perfect` where tiles divide."""
+        if not self.space.imperfect:
+            return perfect
+        own = sorted(self.space.hard[operand] | self.space.soft[operand])
+        parts = (self.sizes / np.minimum(extents, self.sizes))[:, own].prod(axis=1)
+        others = [rank for rank in range(extents.shape[1]) if rank not in own]
+        return np.asarray(parts * self.space.rounds(extents)[:, others].prod(axis=1))
 
     def close(self, depth: int, part: Population, tiles: Tiles, ending: Container[str]) -> None:
         """A level keeps tensors: it serves what waits for a parent, and waits for its own tile from further out."""
@@ -184,7 +225,7 @@ class Growth:
                 continue
             taken, stream = columns.pop(child), (operand, child[2])
             waits = stream in waiting_streams(part)
-            where: Column = ("pending", stream) if waits else ("sum",)
+            where: Column = ("pending", self.served_as(part, stream)) if waits else ("sum",)
             if spec.is_output:
                 self.charge(columns, where, depth, reads=taken, writes=taken)
                 self.charge(columns, ("sum",), depth, reads=-distinct)
@@ -193,11 +234,11 @@ class Growth:
             if self.problem.tensors[spec.name] in ending:
                 continue
             sliding = bool(self.space.soft[operand])
-            if sliding or not waits:
+            if sliding or not waits or self.space.imperfect:
                 first = FROM_BUFFER if self.problem.buffer is not None and depth <= self.problem.buffer else 0
                 before = max((n for own, n in waiting_streams(part) if own == operand), default=-1)
                 stream = (operand, max(first, 1 + before))
-            columns["open", stream[0], stream[1]] = fills = tile * tiles.repeats
+            columns["open", stream[0], stream[1]] = fills = tiles.fills[operand]
             self.charge(columns, ("pending", stream), depth, writes=fills)
             if spec.is_output:
                 self.charge(columns, ("sum",), depth, writes=-distinct)
@@ -210,6 +251,15 @@ class Growth:
                     columns["slide", stream, "back", rank] = np.zeros(len(part), dtype=np.int64)
         if tiles.held is not None:
             columns["held",] = tiles.held
+
+    def served_as(self, part: Population, stream: Stream) -> Stream:
+        """The stream of what a parent reads for a child's, apart where PEs that idle may be due to the child's alone."""
+        if not self.space.imperfect:
+            return stream
+        own = stream[0], 1 + max(number for operand, number in waiting_streams(part) if operand == stream[0])
+        slides = {name: column for name, column in part.columns.items() if name[:2] == ("slide", stream)}
+        part.columns.update({("slide", own, *name[2:]): column for name, column in slides.items()})
+        return own
 
     def charge(
         self,
@@ -266,7 +316,7 @@ class Growth:
         for number, index in enumerate(indices):
             back = sum(scale * columns["slide", stream, "back", rank] for rank, scale in index)
             far = back >= columns["slide", stream, "length", number]
-            over = (part.extents == self.sizes)[:, [rank for rank, _ in index]].all(axis=1)
+            over = (part.extents >= self.sizes)[:, [rank for rank, _ in index]].all(axis=1)
             past = past + far * np.where(over, 2, 1)
         settled = past >= 2
         if not settled.any():
@@ -287,7 +337,7 @@ def settle(population: Population, stream: Stream) -> None:
     for name in list(columns):
         if name[:2] == ("pending", stream):
             _add(columns, ("sum", *name[2:]), columns.pop(name))
-        elif name[:2] == ("slide", stream):
+        elif name[:2] in (("slide", stream), ("idle", stream)):
             del columns[name]
         elif name == ("open", *stream):
             columns["open", stream[0], SETTLED] = columns.pop(name)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,8 @@ LOOP_BITS = 8
 
 @dataclass(frozen=True)
 class Multiples:
-    """For each divisor of a rank's size (by position) the ones a slot may grow it to: `flat[start : start + count]`,
-    at `place` among the divisors."""
+    """For each extent of a rank (by position) the ones a slot may grow it to: `flat[start : start + count]`, at `place`
+    among the extents."""
 
     flat: NDArray[np.int64]
     place: NDArray[np.int64]
@@ -49,12 +49,18 @@ class Fanouts:
 
 
 class Mapspace:
-    """What each slot of a problem's chain may do."""
+    """What each slot of a problem's chain may do.
+
+    `covers` has, by rank, the extents that loops from some slot inward may cover. They divide its size; of an imperfect
+    rank one fan-out may also spread an extent that does over fewer PEs than divide the rest, so that the last of its
+    rounds leaves some idle (Ruby-S: Horeni et al., ISPASS 2022). What is further out divides the rounds.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.divisors = [divisors_of(size) for size in problem.sizes]
-        self.radix = np.cumprod([1, *(len(found) for found in self.divisors[:-1])])
+        self.imperfect = [rank for rank, name in enumerate(problem.ranks) if name in problem.imperfect]
+        self.covers = [self._extents_of(rank) for rank in range(len(problem.ranks))]
+        self.radix = np.cumprod([1, *(len(found) for found in self.covers[:-1])])
         self._orders: dict[Any, list[Order]] = {}
 
     @cached_property
@@ -65,18 +71,45 @@ class Mapspace:
     @cached_property
     def tabled(self) -> bool:
         """Whether there are few enough combinations of extents to make tables of."""
-        return math.prod(len(own) for own in self.divisors) <= LARGEST_TABLE
+        return math.prod(len(own) for own in self.covers) <= LARGEST_TABLE
 
     @cached_property
     def grid(self) -> NDArray[np.int64]:
         """Every combination of extents, in the order of their codes; shape (combinations, ranks)."""
-        shape = [len(own) for own in self.divisors]
+        shape = [len(own) for own in self.covers]
         places = np.unravel_index(np.arange(math.prod(shape)), shape, order="F")
-        return np.stack([own[place] for own, place in zip(self.divisors, places, strict=True)], axis=1)
+        return np.stack([own[place] for own, place in zip(self.covers, places, strict=True)], axis=1)
+
+    def _extents_of(self, rank: int) -> NDArray[np.int64]:
+        size = self.problem.sizes[rank]
+        divisors = divisors_of(size)
+        if rank not in self.imperfect:
+            return divisors
+        most = max((math.prod(length for _, length in level.axes) for level in self.problem.levels), default=1)
+        found = set(divisors.tolist())
+        for inside in divisors.tolist():
+            for factor in range(2, min(most, size // inside) + 1):
+                rounds = -(-size // (inside * factor))
+                found |= {inside * factor * more for more in divisors_of(rounds).tolist()}
+        return np.array(sorted(found), dtype=np.int64)
+
+    def rounds(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many tiles of these extents (n, ranks) there are along each rank."""
+        sizes = np.array([self.problem.sizes], dtype=np.int64)
+        return -(-sizes // extents)
+
+    def grows(self, rank: int, extents: Any, factors: Any, *, spatial: bool) -> Any:
+        """Whether extents of a rank may grow by factors."""
+        size = self.problem.sizes[rank]
+        rounds = -(-size // extents)
+        perfect = rounds % factors == 0
+        if not spatial or rank not in self.imperfect:
+            return perfect
+        return perfect | ((size % extents == 0) & (factors < rounds))
 
     def positions(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Position of each extent among the divisors of its rank; shape (n, ranks)."""
-        return np.stack([np.searchsorted(found, extents[:, rank]) for rank, found in enumerate(self.divisors)], axis=1)
+        """Position of each extent among those of its rank; shape (n, ranks)."""
+        return np.stack([np.searchsorted(found, extents[:, rank]) for rank, found in enumerate(self.covers)], axis=1)
 
     def codes(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """One number for each row of extents."""
@@ -105,7 +138,7 @@ class Mapspace:
         """
         demands = self.problem.constraints
         memories = set(self.problem.memories)
-        free = frozenset(range(len(self.divisors)))
+        free = frozenset(range(len(self.covers)))
         if demands.order.get(self.problem.memories[self.problem.outermost]):
             return frozenset()
         for rank, name in enumerate(self.problem.ranks):
@@ -123,26 +156,34 @@ class Mapspace:
 
     @cached_property
     def left(self) -> list[list[NDArray[np.bool_]]]:
-        """By level and rank, which of its divisors the slots further out can still make whole."""
-        sizes = self.problem.sizes
-        found = [[own == size for own, size in zip(self.divisors, sizes, strict=True)]]
+        """By level and rank, which of its extents the slots further out can still make whole."""
+        found = [[own >= size for own, size in zip(self.covers, self.problem.sizes, strict=True)]]
         for depth, level in enumerate(self.problem.levels[:-1]):
+            allows = self.problem.constraints.allows
             inner = [
-                self._reaching(level.memory, max(sizes), rank, ends) if self._steps(depth, rank) else ends
-                for rank, ends in enumerate(found[-1])
+                self._reaching(rank, ends, partial(allows, level.memory, name), spatial=False)
+                if self._steps(depth, rank)
+                else ends
+                for rank, (name, ends) in enumerate(zip(self.problem.ranks, found[-1], strict=True))
             ]
-            for axis, most in level.axes:
-                inner = [self._reaching(axis, most, rank, ends) for rank, ends in enumerate(inner)]
+            if level.axes:
+                spread = [set(self.fanouts[depth].factors[:, rank].tolist()) for rank in range(len(inner))]
+                inner = [
+                    self._reaching(rank, ends, spread[rank].__contains__, spatial=True)
+                    for rank, ends in enumerate(inner)
+                ]
             found.append(inner)
         return found
 
-    def _reaching(self, slot: str, most: int, rank: int, ends: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which divisors of a rank a slot can grow to one of `ends`."""
-        name, own, allows = self.problem.ranks[rank], self.divisors[rank], self.problem.constraints.allows
+    def _reaching(
+        self, rank: int, ends: NDArray[np.bool_], allows: Callable[[int], bool], *, spatial: bool
+    ) -> NDArray[np.bool_]:
+        """Which extents of a rank can grow to one of `ends` by a factor that is allowed."""
+        own = self.covers[rank]
         return np.array(
             [
                 any(
-                    end % one == 0 and end // one <= most and allows(slot, name, end // one)
+                    end % one == 0 and self.grows(rank, one, end // one, spatial=spatial) and allows(end // one)
                     for end in own[ends].tolist()
                 )
                 for one in own.tolist()
@@ -150,16 +191,23 @@ class Mapspace:
         )
 
     def _multiples(self, slot: str, rank: int, left: NDArray[np.bool_], *, steps: bool) -> Multiples:
-        name, own = self.problem.ranks[rank], self.divisors[rank].tolist()
+        name, own = self.problem.ranks[rank], self.covers[rank].tolist()
         allows = self.problem.constraints.allows
-        ends = self.divisors[rank][left].tolist()
+        ends = self.covers[rank][left].tolist()
         grown = [
-            [end for end in ends if end % one == 0 and (steps or end == one) and allows(slot, name, end // one)]
+            [
+                end
+                for end in ends
+                if end % one == 0
+                and self.grows(rank, one, end // one, spatial=False)
+                and (steps or end == one)
+                and allows(slot, name, end // one)
+            ]
             for one in own
         ]
         counts = np.array([len(group) for group in grown], dtype=np.int64)
         flat = np.array([other for group in grown for other in group], dtype=np.int64)
-        return Multiples(flat, np.searchsorted(self.divisors[rank], flat), np.cumsum(counts) - counts, counts)
+        return Multiples(flat, np.searchsorted(self.covers[rank], flat), np.cumsum(counts) - counts, counts)
 
     @cached_property
     def fanouts(self) -> list[Fanouts]:
@@ -167,7 +215,7 @@ class Mapspace:
         return [self._fanouts(level.axes) for level in self.problem.levels]
 
     def _fanouts(self, axes: tuple[tuple[str, int], ...]) -> Fanouts:
-        ranks = len(self.divisors)
+        ranks = len(self.covers)
         total, ways = np.ones((1, ranks), dtype=np.int64), np.ones((1, 0, ranks), dtype=np.int64)
         for axis, size in axes:
             own = self.axis_factors(axis, size)
@@ -182,7 +230,8 @@ class Mapspace:
             ).reshape(-1, ways.shape[1] + 1, ranks)
             divides = np.ones(len(product), dtype=bool)
             for rank, whole in enumerate(self.problem.sizes):
-                divides &= whole % product[:, rank] == 0
+                own_product = product[:, rank]
+                divides &= own_product <= whole if rank in self.imperfect else whole % own_product == 0
             product, spread = product[divides], spread[divides]
             _, first = np.unique(self.codes(product), return_index=True)
             total, ways = product[first], spread[first]
@@ -192,10 +241,11 @@ class Mapspace:
         """Factors of every rank on one axis: shape (ways, ranks), their product at most the axis's size."""
         allows = self.problem.constraints.allows
         found = np.ones((1, 0), dtype=np.int64)
-        for name, own in zip(self.problem.ranks, self.divisors, strict=True):
-            factors = np.array([factor for factor in own.tolist() if factor <= size and allows(axis, name, factor)])
+        for rank, (name, whole) in enumerate(zip(self.problem.ranks, self.problem.sizes, strict=True)):
+            every = range(1, min(size, whole) + 1) if rank in self.imperfect else divisors_of(whole).tolist()
+            factors = np.array([factor for factor in every if factor <= size and allows(axis, name, factor)])
             if not len(factors):
-                return np.ones((0, len(self.divisors)), dtype=np.int64)
+                return np.ones((0, len(self.covers)), dtype=np.int64)
             grown = np.concatenate(
                 [np.repeat(found, len(factors), axis=0), np.tile(factors, len(found))[:, None]], axis=1
             )
@@ -211,7 +261,7 @@ class Mapspace:
         """
         key = (depth, loops, tuple(waiting))
         if key not in self._orders:
-            active = frozenset(rank for rank in range(len(self.divisors)) if loops >> rank & 1)
+            active = frozenset(rank for rank in range(len(self.covers)) if loops >> rank & 1)
             if depth == 0 and self.problem.shared:
                 self._orders[key] = self._shared_orders(active)
                 return self._orders[key]
@@ -226,17 +276,17 @@ class Mapspace:
 
     def encode(self, keep: int, order: Order) -> int:
         """A set of tensors kept, by its number, and an order of loops as one number."""
-        base = len(self.divisors) + 1
+        base = len(self.covers) + 1
         code = keep
-        for place in range(len(self.divisors)):
+        for place in range(len(self.covers)):
             code = code * base + (order[place] + 1 if place < len(order) else 0)
         return code
 
     def decode(self, code: int) -> tuple[int, Order]:
         """What `encode` made a number of."""
-        base = len(self.divisors) + 1
+        base = len(self.covers) + 1
         digits = []
-        for _ in range(len(self.divisors)):
+        for _ in range(len(self.covers)):
             code, digit = divmod(code, base)
             digits.append(digit)
         return code, tuple(digit - 1 for digit in reversed(digits) if digit)
@@ -316,6 +366,8 @@ class Mapspace:
 
     def lengths(self, operand: int, extents: NDArray[np.int64]) -> list[Any]:
         """Length of an operand's tile along each of its indices."""
+        if self.imperfect:
+            extents = np.minimum(extents, self.problem.sizes)
         covered = dict(zip(self.problem.ranks, extents.T, strict=True))
         return hull(self.problem.operands[operand], covered)
 
@@ -372,7 +424,7 @@ class Mapspace:
         axes = [axis for level in problem.levels for axis in level.axes]
         combined: dict[Axes, Counter[int]] = {(1,) * len(axes): Counter({0: 1})}
         for rank in range(len(problem.ranks)):
-            own = self._rank_choices(rank, axes)
+            own = self._rank_choices(rank)
             grown: dict[Axes, Counter[int]] = {}
             for used, ways in combined.items():
                 for more_used, more_ways in own.items():
@@ -386,39 +438,49 @@ class Mapspace:
             combined = grown
         return combined
 
-    def _rank_choices(self, rank: int, axes: list[tuple[str, int]]) -> dict[Axes, Counter[int]]:
+    def _rank_choices(self, rank: int) -> dict[Axes, Counter[int]]:
         """Ways to divide one rank over all slots: by factors on the axes, then by loops whose order is free, as one
         number with a digit of `LOOP_BITS` bits a level."""
         problem = self.problem
         name, memories = problem.ranks[rank], problem.memories
-        ways: Counter[tuple[int, int]] = Counter({(problem.sizes[rank], 0): 1})
-        for depth, memory in enumerate(memories):
-            grown: Counter[tuple[int, int]] = Counter()
-            for (left, loops), count in ways.items():
-                for factor in divisors_of(left).tolist():
-                    if problem.constraints.allows(memory, name, factor):
-                        free = factor > 1 and depth < len(memories) - 1
-                        free = free and name not in problem.constraints.order.get(memory, ())
-                        grown[left // factor, loops + (free << LOOP_BITS * depth)] += count
-            ways = grown
+        ways: Counter[tuple[int, Axes, int]] = Counter({(1, (), 0): 1})
+        for depth in reversed(range(len(memories))):
+            spread: Counter[tuple[int, Axes, int]] = Counter()
+            for (extent, used, loops), count in ways.items():
+                for own in self._axis_choices(rank, problem.levels[depth].axes):
+                    factor = math.prod(own)
+                    if self.grows(rank, extent, factor, spatial=True):
+                        spread[extent * factor, (*own, *used), loops] += count
+            ways = Counter()
+            ordered = depth < len(memories) - 1 and name not in problem.constraints.order.get(memories[depth], ())
+            for (extent, used, loops), count in spread.items():
+                for factor in divisors_of(int(self._rounds_of(rank, extent))).tolist():
+                    if problem.constraints.allows(memories[depth], name, factor):
+                        free = factor > 1 and ordered
+                        ways[extent * factor, used, loops + (free << LOOP_BITS * depth)] += count
         found: dict[Axes, Counter[int]] = {}
-        for used, covered in self._axis_choices(name, problem.sizes[rank], axes):
-            own = Counter({loops: count for (left, loops), count in ways.items() if left == covered})
-            if own:
-                found[used] = own
+        for (extent, used, loops), count in ways.items():
+            if self._rounds_of(rank, extent) == 1:
+                found.setdefault(used, Counter())[loops] += count
         return found
 
-    def _axis_choices(self, name: str, size: int, axes: list[tuple[str, int]]) -> list[tuple[Axes, int]]:
-        """Factors of a rank on every axis, and their product."""
-        found: list[tuple[Axes, int]] = [((), 1)]
+    def _rounds_of(self, rank: int, extent: int) -> int:
+        return -(-self.problem.sizes[rank] // extent)
+
+    def _axis_choices(self, rank: int, axes: Sequence[tuple[str, int]]) -> list[Axes]:
+        """Factors of a rank on some axes that their demands allow."""
+        name, size = self.problem.ranks[rank], self.problem.sizes[rank]
+        found: list[Axes] = [()]
         for axis, most in axes:
-            found = [
-                ((*used, factor), covered * factor)
-                for used, covered in found
-                for factor in divisors_of(size // covered).tolist()
-                if factor <= most and self.problem.constraints.allows(axis, name, factor)
-            ]
+            every = range(1, min(most, size) + 1) if rank in self.imperfect else divisors_of(size).tolist()
+            own = [factor for factor in every if factor <= most and self.problem.constraints.allows(axis, name, factor)]
+            found = [(*used, factor) for used in found for factor in own]
         return found
+
+
+def axes_of(problem: Problem, depth: int) -> Sequence[tuple[str, int]]:
+    """The axes below a level."""
+    return problem.levels[depth].axes
 
 
 def _gives_more(one: Any, other: Any) -> bool:

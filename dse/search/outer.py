@@ -87,10 +87,10 @@ class OuterGrowth(Growth):
     def close(self, depth: int, part: Population, tiles: Tiles, ending: Container[str]) -> None:
         """As in any growth; the outermost memory serves what passes the buffer in each iteration of the shared loops."""
         if depth == 1 and not self.once:
-            for operand, tile in tiles.elements.items():
+            for operand in tiles.elements:
                 asked = part.columns.get(("open", operand, SETTLED))
                 if asked is not None and not self.space.soft[operand]:
-                    part.columns["open", operand, SETTLED] = np.maximum(asked, tile * tiles.repeats)
+                    part.columns["open", operand, SETTLED] = np.maximum(asked, tiles.fills[operand])
         super().close(depth, part, tiles, ending)
 
     def exchanged(self, keep: KeepChoice, metric: Column) -> float:

@@ -60,6 +60,8 @@ class Problem:
     with it, those of `batch` outermost; then `stays` says what tensors may do in the buffer beside being kept in tiles: LEFT there for Einsums that
     follow, or living HERE alone. A tensor that stays takes all that its shared loops leave, which is counted once for
     all Einsums: its own tiles take no room.
+
+    A fan-out may spread ranks of `imperfect` over PEs that do not divide them.
     """
 
     einsum: str
@@ -77,6 +79,7 @@ class Problem:
     shared: tuple[str, ...] = ()
     batch: tuple[str, ...] = ()
     stays: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    imperfect: frozenset[str] = frozenset()
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ def shape_of(problem: Problem) -> Hashable:
     return (
         problem.unit,
         problem.sizes,
+        tuple(sorted(rank[name] for name in problem.imperfect)),
         tuple(
             (
                 tuple(tuple((rank[name], scale) for name, scale in index) for index in operand.indices),

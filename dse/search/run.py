@@ -144,8 +144,8 @@ class Run:
         busy = factors.prod(axis=1).astype(np.float64)
         shared = factors[:, self.growth.reduced].prod(axis=1).astype(np.float64)
         divides = [
-            self.sizes[0, rank] % (own[:, None] * factors[None, :, rank]) == 0
-            for rank, own in enumerate(self.space.divisors)
+            self.space.grows(rank, own[:, None], factors[None, :, rank], spatial=True)
+            for rank, own in enumerate(self.space.covers)
         ]
         for population in populations:
             positions = self.space.positions(population.extents)
@@ -293,8 +293,9 @@ class Run:
         promised = population.columns["outputs",]
         if (promised == 1).all():
             return population
-        left = (self.sizes // population.extents)[:, self.growth.reduced].prod(axis=1)
-        keep = np.isin(promised, self.growth.shares(depth)) & (left % promised == 0)
+        left = self.space.rounds(population.extents)[:, self.growth.reduced].prod(axis=1)
+        exact = not set(self.space.imperfect) & set(self.growth.reduced)
+        keep = np.isin(promised, self.growth.shares(depth)) & (left % promised == 0 if exact else left >= promised)
         if keep.all():
             return population
         self.cut["fan-out"] += len(keep) - int(keep.sum())
@@ -306,9 +307,11 @@ class Run:
         """Without dominated rows. Rows compare where extents, the promise and the lie of sliding tiles are equal."""
         keys = [self.space.codes(population.extents), population.columns["outputs",]]
         keys += [
-            column for name, column in population.columns.items() if name[0] in ("slide", "stays", "shared", "tile")
+            column
+            for name, column in population.columns.items()
+            if name[0] in ("slide", "idle", "stays", "shared", "tile")
         ]
-        if self.problem.constraints.utilization and np.any(population.extents != self.sizes):
+        if self.problem.constraints.utilization and np.any(population.extents < self.sizes):
             keys.append(population.columns["busy",])
         keep = undominated(keys, self.ranking(population, depth), (population.origin, population.choice))
         self.cut["dominance"] += len(population) - len(keep)

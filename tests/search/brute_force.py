@@ -7,12 +7,14 @@ Nothing is shared with the mapper but the problem: factors, loop orders and kept
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from dse.model.nest import Level, Loop, Operand, busy_units, count_accesses, extents, hull, product, temporal_iterations
+from dse.model.tails import count_with_tails, steps_with_tails, within
 from dse.search.problem import Problem
 from dse.specs.architecture import DIRECTIONS
 
@@ -28,13 +30,36 @@ def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *rest)
 
 
+def spread_at_will(problem: Problem, size: int) -> Iterator[tuple[int, ...]]:
+    """Every way to write out a rank where one fan-out, inside of which all divides, may have more PEs than divide the rest:
+    what is outside divides the rounds that it takes. A factor for each level, then for each axis."""
+
+    def outward(depth: int, inside: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        if depth < 0:
+            if inside >= size:
+                yield (), ()
+            return
+        for spread in itertools.product(*(range(1, most + 1) for _, most in problem.levels[depth].axes)):
+            rounds, factor = math.ceil(size / inside), math.prod(spread)
+            if rounds % factor and (size % inside or factor >= rounds):
+                continue
+            rounds = math.ceil(size / (inside * factor))
+            for step in range(1, rounds + 1):
+                if rounds % step == 0:
+                    for levels, axes in outward(depth - 1, inside * factor * step):
+                        yield (*levels, step), (*axes, *spread)
+
+    for levels, axes in outward(len(problem.levels) - 1, 1):
+        yield (*levels, *axes)
+
+
 def all_factors(problem: Problem) -> np.ndarray:
     """Factors of every mapping, shape (mappings, slots, ranks); slots are the levels, then the axes."""
     axes = [axis for level in problem.levels for axis in level.axes]
     slots = [*problem.memories, *(axis for axis, _ in axes)]
     choices = []
     for rank, size in zip(problem.ranks, problem.sizes, strict=True):
-        own = factorisations(size, len(slots))
+        own = spread_at_will(problem, size) if rank in problem.imperfect else factorisations(size, len(slots))
         allows = problem.constraints.allows
         choices.append([way for way in own if all(allows(slot, rank, f) for slot, f in zip(slots, way, strict=True))])
     every = np.array([np.array(ways).T for ways in itertools.product(*choices)])
@@ -90,9 +115,11 @@ def _costs(problem: Problem, nest: Sequence[Level], keeps: Sequence[Sequence[str
         )
         for operand in problem.operands
     ]
-    counts = count_accesses(nest, operands)
-    steps: Any = temporal_iterations(nest)
-    energy = steps * busy_units(nest) * problem.operation_pj
+    tails = {rank: size for rank, size in zip(problem.ranks, problem.sizes, strict=True) if rank in problem.imperfect}
+    counts = count_with_tails(nest, operands, tails) if tails else count_accesses(nest, operands)
+    steps: Any = steps_with_tails(nest, tails) if tails else temporal_iterations(nest)
+    points = math.prod(problem.sizes) if tails else steps * busy_units(nest)
+    energy = points * problem.operation_pj
     latency = steps * problem.operation_s
     dram: Any = 0.0
     fits: Any = np.ones(np.shape(steps), dtype=bool)
@@ -105,12 +132,13 @@ def _costs(problem: Problem, nest: Sequence[Level], keeps: Sequence[Sequence[str
             if count is None:
                 continue
             moved = {"reads": count.reads, "writes": count.fills + count.updates}
-            energy = energy + count.instances * (level.read_pj * moved["reads"] + level.write_pj * moved["writes"])
+            reads, writes = count.everywhere(lambda r, f, u: r), count.everywhere(lambda r, f, u: f + u)
+            energy = energy + level.read_pj * reads + level.write_pj * writes
             if level.is_dram:
-                dram = dram + count.instances * (moved["reads"] + moved["writes"])
+                dram = dram + reads + writes
             for key, seconds in level.seconds.items():
                 times[key] = times[key] + seconds * sum(moved[direction] for direction in DIRECTIONS[key])
-            tensor, tile = problem.tensors[operand.name], product(hull(operand, extents(nest[depth:])))
+            tensor, tile = problem.tensors[operand.name], product(hull(operand, within(extents(nest[depth:]), tails)))
             held[tensor] = np.maximum(held.get(tensor, 0), tile)
         for seconds in times.values():
             latency = np.maximum(latency, seconds)
