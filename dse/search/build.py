@@ -15,7 +15,7 @@ from dse.model.accounting import CORRECTED
 from dse.model.einsum_nest import operand_names, operation_cost
 from dse.model.evaluate import component_tables
 from dse.model.feasibility import divisors_of
-from dse.model.nest import Operand, product
+from dse.model.nest import Operand, is_plain, product
 from dse.search.problem import ChainLevel, Constraints, Problem
 from dse.specs.architecture import Hardware, UnitSpec
 from dse.specs.mapspace import ALL, MapspaceSpec, factor_bounds
@@ -89,6 +89,7 @@ def build_problem(
         float(sum(count * prices[action] for action, count in actions.items())),
         bits / 8,
     )
+    problem = replace(problem, imperfect=_imperfect(problem, spec))
     constraints = _Combined(problem, spec, hardware, values).constraints()
     sequential = {
         axis: frozenset(rank for rank in constraints.ranks.get(axis, ranks) if rank not in workload.cascade.iterative)
@@ -96,6 +97,30 @@ def build_problem(
         for axis, _ in level.axes
     }
     return replace(problem, constraints=replace(constraints, ranks={**constraints.ranks, **sequential}))
+
+
+def _imperfect(problem: Problem, spec: MapspaceSpec) -> frozenset[str]:
+    """Ranks that may be spread over PEs that do not divide them. Raises SpecError for one whose tiles overlap."""
+    whole = {
+        rank: operand.name
+        for operand in problem.operands
+        if not is_plain(operand)
+        for index in operand.indices
+        for rank, _ in index
+    }
+    for demands in reversed(spec.demands(problem.einsum)):
+        if demands.imperfect is None:
+            continue
+        if ALL in demands.imperfect:
+            return frozenset(problem.ranks) - set(whole)
+        for number, rank in enumerate(demands.imperfect):
+            if rank in whole:
+                raise spec.source.error(
+                    (*demands.key, "imperfect", number),
+                    f"{problem.einsum}: {rank} must be divided, for it indexes {whole[rank]}, whose tiles overlap",
+                )
+        return frozenset(demands.imperfect) & set(problem.ranks)
+    return frozenset()
 
 
 def _bits(workload: Workload, einsum: Einsum) -> int:
@@ -211,7 +236,9 @@ class _Combined:
                 key: Key = (*demands.key, "factors", slot, rank)
                 least, most = factor_bounds(demand, self.values)
                 top = min(sizes[rank], axes.get(slot, sizes[rank]), sizes[rank] if most is None else most)
-                if not any(least <= factor <= top for factor in divisors_of(sizes[rank]).tolist()):
+                at_will = slot in axes and rank in self.problem.imperfect
+                fitting = range(1, top + 1) if at_will else divisors_of(sizes[rank]).tolist()
+                if not any(least <= factor <= top for factor in fitting):
                     limit = f", axis {slot} has {axes[slot]}" if slot in axes else ""
                     wanted = f"{least}" if least == most else f"{least} to {sizes[rank] if most is None else most}"
                     near = ", ".join(str(each) for each in divisors_of(sizes[rank]).tolist()[:12])

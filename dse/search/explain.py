@@ -43,6 +43,8 @@ def _never_whole(problem: Problem) -> str:
     """Says which rank the factors that its slots allow never multiply to, and what they do come to."""
     axes = {axis: size for level in problem.levels for axis, size in level.axes}
     for rank, size in zip(problem.ranks, problem.sizes, strict=True):
+        if rank in problem.imperfect:
+            continue
         products = {1}
         for slot in (*problem.memories, *axes):
             factors = [
@@ -71,7 +73,10 @@ def smallest_extents(space: Mapspace) -> list[np.ndarray | None]:
     found: list[np.ndarray | None] = []
     for depth in range(len(problem.levels)):
         least = []
-        for rank, size in zip(problem.ranks, problem.sizes, strict=True):
+        for place, (rank, size) in enumerate(zip(problem.ranks, problem.sizes, strict=True)):
+            if rank in problem.imperfect:
+                least.append(int(space.covers[place][space.left[depth][place]].min(initial=size)))
+                continue
             outer, inner = {1}, {1}
             for at, slot in slots:
                 factors = [

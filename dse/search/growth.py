@@ -8,6 +8,7 @@ tile in place scales what the tile's stream moves; a fan-out divides times by it
 Columns of a population:
   (sum, energy), (sum, dram), (sum, seconds, level, key)    settled amounts
   (latency,)                                                the longest time that nothing is added to any more
+  (first, seconds, level, key)                              what first updates spare of the sum, if told apart
   (pending, stream, ...)                                    amounts that loops further out may still make less
   (open, operand, number)                                   elements that the operand's child asks of whatever parent
   (idle, stream, rank)                                      how many more PEs a fan-out has than its rounds keep busy, as a
@@ -110,6 +111,7 @@ class Growth:
         extents = parent.extents * factors
         fewer = self.space.rounds(parent.extents) / self.space.rounds(extents) if self.space.imperfect else factors
         faster = fewer.prod(axis=1, dtype=np.float64)
+        reduced = [rank in self.reduced for rank in range(factors.shape[1])]
         columns: dict[Column, Array] = {}
         for name, column in parent.columns.items():
             match name:
@@ -117,6 +119,8 @@ class Growth:
                     columns[name] = column * self.share_asked(operand, factors, fewer, parent.extents)
                 case ("latency",) | ("sum", "seconds", *_) | ("pending", _, "seconds", *_):
                     columns[name] = column / faster
+                case ("first", *_):
+                    columns[name] = column / np.where(reduced, factors, fewer).prod(axis=1, dtype=np.float64)
                 case ("busy",):
                     columns[name] = column * busy
                 case ("outputs",):
@@ -153,48 +157,61 @@ class Growth:
         part = Population(extents, dict(parent.columns), parent.origin, parent.choice)
         for stream in waiting:
             operand = stream[0]
-            hard, sliding = self.space.hard[operand], bool(self.space.soft[operand])
+            hard = self.space.hard[operand]
             inside = next((place for place, rank in enumerate(order) if rank in hard), len(order))
-            share: Any = 1.0
-            for rank in order[:inside]:
-                stride = parent.extents[:, rank]
-                bound = extents[:, rank] / stride
-                share = share * (self.slide(part.columns, stream, rank, bound, stride) if sliding else 1 / bound)
             if inside:
+                one, every = self.shares_left(part.columns, stream, order[:inside], parent.extents, extents)
                 for name in part.columns:
-                    if name[:2] == ("pending", stream) or name == ("open", *stream):
-                        part.columns[name] = part.columns[name] * share
-                self.refill(part.columns, stream, order[:inside])
+                    if name[:2] == ("pending", stream):
+                        part.columns[name] = part.columns[name] * (one if name[2] == "seconds" else every)
+                    elif name == ("open", *stream):
+                        part.columns[name] = part.columns[name] * one
             if inside < len(order):
                 settle(part, stream)
         return part
 
-    def refill(self, columns: dict[Column, Array], stream: Stream, free: Sequence[int]) -> None:
-        """PEs that idle in the last round hold a tile all the same, from a round before, where loops leave it in place."""
+    def shares_left(
+        self,
+        columns: dict[Column, Array],
+        stream: Stream,
+        free: Order,
+        before: NDArray[np.int64],
+        after: NDArray[np.int64],
+    ) -> tuple[Any, Any]:
+        """What loops that may leave a tile in place leave of its stream, as a share of all: of the busiest instance's, and
+        of all instances'. PEs that idle in the last round hold a tile all the same, from a round before."""
+        one: Any = 1.0
+        every: Any = 1.0
+        sliding = bool(self.space.soft[stream[0]])
         for rank in free:
+            stride = before[:, rank]
+            bound = after[:, rank] / stride
             idle = columns.get(("idle", stream, rank))
+            rounds = bound if idle is None else bound / idle
+            if sliding:
+                overlap = self.overlap(columns, stream, rank, stride)
+                one = one * slid(columns, ("slide", stream, "elements"), bound, overlap)
+                every = (
+                    every * slid(columns, ("slide", stream, "of all"), rounds, overlap) if self.space.imperfect else one
+                )
+                back: Column = ("slide", stream, "back", rank)
+                if back in columns:
+                    columns[back] = columns[back] + (stride * (bound - 1)).astype(np.int64)
+            else:
+                one, every = one * (1 / bound), every * (1 / rounds)
             if idle is not None:
-                for metric in ("energy", "dram"):
-                    if ("pending", stream, metric) in columns:
-                        columns["pending", stream, metric] = columns["pending", stream, metric] * idle
                 columns["idle", stream, rank] = np.ones(len(idle))
+        return one, every
 
-    def slide(self, columns: dict[Column, Array], stream: Stream, rank: int, bound: Array, stride: Array) -> Array:
-        """A loop around a tile that may overlap the one before: what it leaves of the stream, as a share of all."""
-        moved = columns["slide", stream, "elements"]
+    def overlap(self, columns: Mapping[Column, Array], stream: Stream, rank: int, stride: Array) -> Any:
+        """What a tile shares with the one before when a loop over a rank advances."""
         overlap: Any = 1.0
         for number, index in enumerate(self.space.indices[stream[0]]):
             shift: Any = 0
             for other, scale in index:
                 shift = shift + scale * ((stride if other == rank else 0) - columns["slide", stream, "back", other])
             overlap = overlap * np.maximum(0, columns["slide", stream, "length", number] - np.abs(shift))
-        after = moved * bound - (bound - 1) * overlap
-        columns["slide", stream, "elements"] = after
-        back: Column = ("slide", stream, "back", rank)
-        if back in columns:
-            columns[back] = columns[back] + (stride * (bound - 1)).astype(np.int64)
-        share: Array = after / (moved * bound)
-        return share
+        return overlap
 
     def tiles(self, depth: int, extents: NDArray[np.int64], keep: KeepChoice) -> Tiles:
         """What a level that keeps some tensors holds of them, in elements, where the ranks cover `extents`."""
@@ -228,7 +245,7 @@ class Growth:
             where: Column = ("pending", self.served_as(part, stream)) if waits else ("sum",)
             if spec.is_output:
                 self.charge(columns, where, depth, reads=taken, writes=taken)
-                self.charge(columns, ("sum",), depth, reads=-distinct)
+                self.charge(columns, ("sum",), depth, reads=-distinct, times=self.first_times(depth))
             else:
                 self.charge(columns, where, depth, reads=taken)
             if self.problem.tensors[spec.name] in ending:
@@ -241,9 +258,11 @@ class Growth:
             columns["open", stream[0], stream[1]] = fills = tiles.fills[operand]
             self.charge(columns, ("pending", stream), depth, writes=fills)
             if spec.is_output:
-                self.charge(columns, ("sum",), depth, writes=-distinct)
+                self.charge(columns, ("sum",), depth, writes=-distinct, times=self.first_times(depth))
             if sliding:
                 columns["slide", stream, "elements"] = tile
+                if self.space.imperfect:
+                    columns["slide", stream, "of all"] = tile
                 for number, length in enumerate(self.space.lengths(operand, part.extents)):
                     whole = np.asarray(length, dtype=np.int64)
                     columns["slide", stream, "length", number] = np.broadcast_to(whole, len(part))
@@ -259,6 +278,8 @@ class Growth:
         own = stream[0], 1 + max(number for operand, number in waiting_streams(part) if operand == stream[0])
         slides = {name: column for name, column in part.columns.items() if name[:2] == ("slide", stream)}
         part.columns.update({("slide", own, *name[2:]): column for name, column in slides.items()})
+        if slides:
+            part.columns["slide", own, "of all"] = part.columns["slide", own, "elements"]
         return own
 
     def charge(
@@ -268,15 +289,23 @@ class Growth:
         depth: int,
         reads: Array | None = None,
         writes: Array | None = None,
+        times: Column | None = None,
     ) -> None:
-        """Add reads and writes of a level, in elements, to amounts that are settled or pending."""
+        """Add reads and writes of a level, in elements, to amounts that are settled or pending; the `times` elsewhere."""
         metrics: list[Column] = [("energy",), *(("seconds", depth, key) for key in self.problem.levels[depth].seconds)]
         if self.problem.levels[depth].is_dram and self.with_dram:
             metrics.append(("dram",))
         for metric in metrics:
             for each, elements in zip(self.price(depth, metric), (reads, writes), strict=True):
                 if elements is not None and each:
-                    _add(columns, (*where, *metric), each * elements)
+                    kind = times if times is not None and metric[0] == "seconds" else where
+                    _add(columns, (*kind, *metric), each * elements)
+
+    def first_times(self, depth: int) -> Column:
+        """Where the time goes that first updates, which read nothing, spare a level: apart where a fan-out to come may idle,
+        as even an instance that idles in the last round has each first update."""
+        idles = set(self.space.imperfect) & set(self.reduced)
+        return ("first",) if idles and self.spreads_outside(depth) else ("sum",)
 
     def price(self, depth: int, metric: Column) -> tuple[float, float]:
         """What ("energy",), ("dram",) or (seconds, level, key) counts for an element that a level reads, and writes."""
@@ -290,7 +319,11 @@ class Growth:
                 return float(level.is_dram), float(level.is_dram)
         return level.read_pj, level.write_pj
 
-    def parts(self, part: Population) -> list[Population]:
+    def spreads_outside(self, depth: int) -> bool:
+        """Whether there is a fan-out further out than below `depth`."""
+        return any(level.axes for level in self.problem.levels[:depth])
+
+    def parts(self, part: Population, depth: int) -> list[Population]:
         """The rows apart by which sliding streams no further loop can leave in place; those are settled at once."""
         parts = [part]
         for stream in waiting_streams(part):
@@ -298,7 +331,7 @@ class Growth:
                 parts = [piece for each in parts for piece in self.parted(each, stream)]
         for each in parts:
             if not self.apart:
-                fold_times(each)
+                fold_times(each, last=not self.spreads_outside(depth))
             each.columns = dict(sorted(each.columns.items(), key=lambda item: str(item[0])))
         return parts
 
@@ -331,6 +364,13 @@ def waiting_streams(population: Population) -> list[Stream]:
     return sorted({name[1] for name in population.columns if name[0] == "pending"})
 
 
+def slid(columns: dict[Column, Array], name: Column, bound: Array, overlap: Any) -> Array:
+    """A loop around a tile that may overlap the one before: what it leaves of what the stream moves, as a share of all."""
+    moved = columns[name]
+    columns[name] = moved * bound - (bound - 1) * overlap
+    return np.asarray(columns[name] / (moved * bound))
+
+
 def settle(population: Population, stream: Stream) -> None:
     """Nothing further out changes a stream: its amounts count as they stand."""
     columns = population.columns
@@ -343,13 +383,15 @@ def settle(population: Population, stream: Stream) -> None:
             columns["open", stream[0], SETTLED] = columns.pop(name)
 
 
-def fold_times(population: Population) -> None:
-    """Seconds of memories to which nothing can be added any more become part of the latency."""
+def fold_times(population: Population, *, last: bool) -> None:
+    """Seconds of memories to which nothing can be added any more become part of the latency; where first updates are told
+    apart, once the last fan-out stands."""
     columns = population.columns
     pending = {name[2:] for name in columns if name[0] == "pending"}
     for name in list(columns):
-        if name[:2] == ("sum", "seconds") and name[1:] not in pending:
-            columns["latency",] = np.maximum(columns["latency",], columns.pop(name))
+        if name[:2] == ("sum", "seconds") and name[1:] not in pending and (last or ("first", *name[1:]) not in columns):
+            seconds = columns.pop(name) + columns.pop(("first", *name[1:]), 0.0)
+            columns["latency",] = np.maximum(columns["latency",], seconds)
 
 
 def _add(columns: dict[Column, Array], name: Column, amount: Array) -> None:

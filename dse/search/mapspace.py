@@ -51,9 +51,9 @@ class Fanouts:
 class Mapspace:
     """What each slot of a problem's chain may do.
 
-    `covers` has, by rank, the extents that loops from some slot inward may cover. They divide its size; of an imperfect
-    rank one fan-out may also spread an extent that does over fewer PEs than divide the rest, so that the last of its
-    rounds leaves some idle (Ruby-S: Horeni et al., ISPASS 2022). What is further out divides the rounds.
+    `covers` has, by rank, the extents that loops from some slot inward may cover. They divide its size; the outermost
+    fan-out of an imperfect rank may also have any other number of PEs, so that the last of its rounds leaves some idle
+    (as in Ruby-S: Horeni et al., ISPASS 2022). Loops further out divide the rounds.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -102,10 +102,9 @@ class Mapspace:
         """Whether extents of a rank may grow by factors."""
         size = self.problem.sizes[rank]
         rounds = -(-size // extents)
-        perfect = rounds % factors == 0
         if not spatial or rank not in self.imperfect:
-            return perfect
-        return perfect | ((size % extents == 0) & (factors < rounds))
+            return rounds % factors == 0
+        return (factors == 1) | ((size % extents == 0) & (factors <= rounds))
 
     def positions(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Position of each extent among those of its rank; shape (n, ranks)."""

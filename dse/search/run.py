@@ -189,7 +189,7 @@ class Run:
                                 for stream in waiting_streams(part):
                                     settle(part, stream)
                             part.choice = np.full(len(part), self.space.encode(number, order))
-                            yield from self.counted(self.growth.parts(part), depth, spatial=False)
+                            yield from self.counted(self.growth.parts(part, depth), depth, spatial=False)
 
     def held_between(self, order: Order, waiting: Sequence[Stream]) -> bool:
         """Whether shared loops would leave a tile in place inside the buffer, where other Einsums run in between."""
@@ -442,7 +442,8 @@ class Run:
         for name, column in population.columns.items():
             if name[:2] == ("sum", "seconds"):
                 rest = 0.0 if self.rest is None else self.rest_of(name[1:], population)
-                latency = np.maximum(latency, column / outer + rest)
+                spared = population.columns.get(("first", *name[1:]), 0.0)
+                latency = np.maximum(latency, (column + spared) / outer + rest)
         return latency
 
     # ---- what others come to

@@ -156,6 +156,12 @@ def map_fused_workload(
     problems = problems_of(workload, hardware, spec, given)
     by_einsum = [[each for each in problems if each.einsum == einsum.name] for einsum in workload.cascade.computed]
     _check_one_width(workload, problems)
+    for problem in problems:
+        if problem.imperfect:
+            key = next(each.key for each in reversed(spec.demands(problem.einsum)) if each.imperfect is not None)
+            raise spec.source.error(
+                (*key, "imperfect"), "fused Einsums are mapped with factors that divide; take it out"
+            )
     fusion = Fusion(workload.cascade, _sizes(problems))
     demanded = _demanded_groups(spec, fusion)
     known = None
@@ -410,7 +416,7 @@ def mapping_data(
         "architecture": hardware.architecture.name,
         "workload": workload.name,
         **({"parameters": dict(parts)} if parts else {}),
-        "einsums": {name: _plan_of(each.problem.unit, each.best.nest) for name, each in einsums.items()},
+        "einsums": {name: _plan_of(each.problem, each.best.nest) for name, each in einsums.items()},
         "phases": [_phase_of(group, einsums) for group in groups],
     }
 
@@ -424,13 +430,19 @@ def _phase_of(group: Group, einsums: Mapping[str, EinsumMap]) -> dict[str, Any]:
     }
 
 
-def _plan_of(unit: str, nest: Nest) -> dict[str, Any]:
+def _plan_of(problem: Problem, nest: Nest) -> dict[str, Any]:
     def tokens(loops: Sequence[tuple[str, int]]) -> list[str]:
         return [f"{rank}:{factor}" for rank, factor in loops]
 
+    covered = Counter(dict.fromkeys(problem.ranks, 1))
+    for level in nest:
+        for rank, factor in (*level.temporal, *(loop for loops in level.spatial.values() for loop in loops)):
+            covered[rank] *= factor
+    imperfect = [rank for rank, size in zip(problem.ranks, problem.sizes, strict=True) if covered[rank] > size]
     return {
-        "unit": unit,
+        "unit": problem.unit,
         "loops": {level.memory: tokens(level.temporal) for level in nest if level.temporal},
         "spatial": {axis: tokens(loops) for level in nest for axis, loops in level.spatial.items() if loops},
         "keep": {level.memory: list(level.keep) for level in nest},
+        **({"imperfect": imperfect} if imperfect else {}),
     }

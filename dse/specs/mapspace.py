@@ -22,7 +22,7 @@ from dse.specs.source import Key, Source, SpecModel, read_yaml, validate
 from dse.specs.workload import Workload
 
 ALL = "all"
-"""Instead of a list of tensors: every tensor of the Einsum."""
+"""Instead of a list of tensors: every tensor of the Einsum; of imperfect ranks: every one that may be."""
 
 OBJECTIVES: Mapping[str, tuple[str, ...]] = {
     "energy": ("energy", "latency", "capacity"),
@@ -45,6 +45,7 @@ class _Demands(SpecModel):
     factors: dict[str, dict[str, Any]] = {}
     order: dict[str, list[str]] = {}
     utilization: float | None = Field(default=None, strict=True)
+    imperfect: Any = None
 
 
 class _File(_Demands):
@@ -76,6 +77,7 @@ class Demands:
     order: Mapping[str, tuple[str, ...]]
     utilization: float | None
     key: Key
+    imperfect: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,15 +113,13 @@ def load_mapspace_file(path: Path) -> MapspaceSpec:
 
 
 def _demands(written: _Demands, source: Source, key: Key) -> Demands:
+    def named(section: str, what: str, at: Key, names: Any) -> tuple[str, ...]:
+        if names != ALL and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+            raise source.error(at, f"{section}: a list of {what}, or all; found {names!r:.60}")
+        return (ALL,) if names == ALL else tuple(names)
+
     def tensors(section: str, lists: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-        found = {}
-        for memory, names in lists.items():
-            if names != ALL and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-                raise source.error(
-                    (*key, section, memory), f"{section}: a list of tensors, or all; found {names!r:.60}"
-                )
-            found[memory] = (ALL,) if names == ALL else tuple(names)
-        return found
+        return {memory: named(section, "tensors", (*key, section, memory), names) for memory, names in lists.items()}
 
     factors = {}
     for slot, ranks in written.factors.items():
@@ -141,6 +141,9 @@ def _demands(written: _Demands, source: Source, key: Key) -> Demands:
         {memory: tuple(ranks) for memory, ranks in written.order.items()},
         share,
         key,
+        None
+        if written.imperfect is None
+        else named("imperfect", "rank variables", (*key, "imperfect"), written.imperfect),
     )
 
 
@@ -190,6 +193,7 @@ def check_mapspace(spec: MapspaceSpec, workload: Workload, architecture: Archite
                 "memory": list(architecture.memories),
                 "memory or axis": _slots(architecture),
                 "rank variable": variables,
+                "rank variable or all": [*variables, ALL],
                 "tensor": [*tensors, ALL],
             }[kind]
             spec.source.check_known(name, known, key, kind)
@@ -216,6 +220,8 @@ def _named(demands: Demands) -> Iterator[tuple[Key, str, str]]:
     for slot, rank in demands.factors:
         yield (*key, "factors", slot), "memory or axis", slot
         yield (*key, "factors", slot, rank), "rank variable", rank
+    for number, rank in enumerate(demands.imperfect or ()):
+        yield (*key, "imperfect", number), "rank variable or all", rank
     for memory, ranks in demands.order.items():
         yield (*key, "order", memory), "memory", memory
         for number, rank in enumerate(ranks):

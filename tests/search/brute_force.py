@@ -31,8 +31,8 @@ def factorisations(number: int, parts: int) -> Iterator[tuple[int, ...]]:
 
 
 def spread_at_will(problem: Problem, size: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write out a rank where one fan-out, inside of which all divides, may have more PEs than divide the rest:
-    what is outside divides the rounds that it takes. A factor for each level, then for each axis."""
+    """Every way to write out a rank whose outermost fan-out, inside of which all divides, may have any number of PEs; what
+    is outside divides the rounds that it takes. A factor for each level, then for each axis."""
 
     def outward(depth: int, inside: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         if depth < 0:
@@ -41,7 +41,7 @@ def spread_at_will(problem: Problem, size: int) -> Iterator[tuple[int, ...]]:
             return
         for spread in itertools.product(*(range(1, most + 1) for _, most in problem.levels[depth].axes)):
             rounds, factor = math.ceil(size / inside), math.prod(spread)
-            if rounds % factor and (size % inside or factor >= rounds):
+            if factor > 1 and (size % inside or factor > rounds):
                 continue
             rounds = math.ceil(size / (inside * factor))
             for step in range(1, rounds + 1):
