@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from dse.model.result import Result
 from dse.search.explain import in_bytes
 from dse.search.mapper import Found, Proof
 from dse.search.mapspace import Mapspace
+from dse.search.problem import LevelMapping, Problem
 from dse.search.workload import EinsumMap, WorkloadMap
 
 INDENT = "  "
@@ -67,9 +69,21 @@ def nest_lines(each: EinsumMap) -> list[str]:
         ]
         if across:
             depth_of_loops += 1
-            lines.append(f"{INDENT * depth_of_loops}side by side in {'; '.join(across)}")
+            idle = _last_rounds(problem, covered[depth + 1], level)
+            lines.append(f"{INDENT * depth_of_loops}side by side in {'; '.join(across)}{idle}")
     lines.append(f"{INDENT * (depth_of_loops + 1)}compute {problem.einsum}")
     return lines
+
+
+def _last_rounds(problem: Problem, inside: Mapping[str, Any], level: LevelMapping) -> str:
+    """What the last round of a fan-out keeps busy of each rank that its PEs do not divide."""
+    found = []
+    for rank, size in zip(problem.ranks, problem.sizes, strict=True):
+        factor = math.prod(own for loops in level.spatial.values() for name, own in loops if name == rank)
+        left = -(-size // inside.get(rank, 1)) % factor
+        if left:
+            found.append(f"{rank} {left} of {factor}")
+    return f"  (in the last round {', '.join(found)})" if found else ""
 
 
 def _loops(written: Sequence[tuple[str, int]]) -> tuple[Loop, ...]:

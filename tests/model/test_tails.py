@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dse
 from dse.model.nest import Level, Loop, Operand, count_accesses
 from dse.model.tails import count_with_tails, points_with_tails, steps_with_tails
 from tests.model.test_nest_properties import nests, operands
@@ -205,17 +209,70 @@ def test_whole_tiles_count_as_ever(data: st.DataObject) -> None:
         assert found.totals == (row.reads * row.instances, row.fills * row.instances, row.updates * row.instances)
 
 
-MATMUL = """\
-name: rows
-architecture: three_level
-workload: matmul
-einsums:
-  Z:
-    unit: array
-    loops: {DRAM: [m, n, k], GLB: ["n:4"]}
-    spatial: {x: "m:4", y: "k:3"}
-    keep: {DRAM: [A, B, Z], GLB: [A, B, Z], RF: [A, B, Z]}
-    imperfect: [m, k]
-phases:
-  - {steps: [{array: [Z]}]}
-"""
+ROWS: dict[str, Any] = {
+    "name": "rows",
+    "architecture": "three_level",
+    "workload": "matmul",
+    "einsums": {
+        "Z": {
+            "unit": "array",
+            "loops": {"DRAM": ["m", "n", "k"]},
+            "spatial": {"x": "m:4"},
+            "keep": {memory: ["A", "B", "Z"] for memory in ("DRAM", "GLB", "RF")},
+            "imperfect": ["m"],
+        }
+    },
+    "phases": [{"steps": [{"array": ["Z"]}]}],
+}
+
+
+def test_five_rows_on_four_pes_take_two_rounds(write_spec: Callable[[str, object], Path]) -> None:
+    """By hand: 5 products in 2 steps. Four PEs hold the one element of B, which the buffer is asked for once; A and Z have
+    five elements, of which one PE handles two."""
+    found = dse.evaluate("three_level", "matmul", mapping=str(write_spec("rows.mapping.yaml", ROWS)), m=5, n=1, k=1)
+    (timing,) = found.timings.values()
+    assert (timing.cycles, timing.operations) == (2, 5)
+    moved = {(entry.memory, entry.operand): (entry.reads, entry.writes) for entry in found.traffic}
+    assert moved == {
+        ("DRAM", "A"): (5, 0), ("DRAM", "B"): (1, 0), ("DRAM", "Z"): (0, 5),
+        ("GLB", "A"): (5, 5), ("GLB", "B"): (1, 1), ("GLB", "Z"): (0, 5),
+        ("RF", "A"): (5, 5), ("RF", "B"): (5, 4), ("RF", "Z"): (0, 5),
+    }  # fmt: skip
+    assert found.utilization("array") * 256 * 2 == pytest.approx(
+        5 / (found.latency_s * found.binding.hardware.clock_hz) * 2
+    )
+
+
+def test_sizes_may_be_swept_through_whole_and_short_tiles(write_spec: Callable[[str, object], Path]) -> None:
+    path = str(write_spec("rows.mapping.yaml", ROWS))
+    sizes = np.arange(1, 14)
+    swept = dse.evaluate("three_level", "matmul", mapping=path, m=sizes, n=3, k=2)
+    for number, size in enumerate(sizes.tolist()):
+        alone = dse.evaluate("three_level", "matmul", mapping=path, m=size, n=3, k=2)
+        assert swept.energy_pj[number] == alone.energy_pj
+        assert swept.latency_s[number] == alone.latency_s
+
+
+@pytest.mark.parametrize(
+    ("workload", "change", "says"),
+    [
+        ("matmul", {"imperfect": ["q"]}, "unknown rank variable 'q'"),
+        ("matmul", {"imperfect": []}, "M = 5 does not divide by 4"),
+        ("conv", {"imperfect": ["m", "p"]}, "loops over 'p' must divide P, for it indexes I, whose tiles overlap"),
+    ],
+)
+def test_loops_that_cannot_be_imperfect_are_refused_with_their_line(
+    write_spec: Callable[[str, object], Path], workload: str, change: dict[str, Any], says: str
+) -> None:
+    own = {**ROWS["einsums"]["Z"], **change}
+    einsums = {"Z": own}
+    if workload == "conv":
+        keep = {memory: ["I", "W", "O"] for memory in ("DRAM", "GLB", "RF")}
+        loops = {"DRAM": ["n", "c", "r", "s", "q", "p", "m"]}
+        einsums = {"O": {**own, "keep": keep, "loops": loops}}
+    phases = [{"steps": [{"array": list(einsums)}]}]
+    path = write_spec("bad.mapping.yaml", {**ROWS, "workload": workload, "einsums": einsums, "phases": phases})
+    with pytest.raises(dse.SpecError) as refused:
+        dse.evaluate("three_level", workload, mapping=str(path), m=5)
+    assert says in str(refused.value)
+    assert f"{path}:" in str(refused.value)

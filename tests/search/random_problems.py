@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from dse.model.nest import Operand
+from dse.model.nest import Operand, is_plain
 from dse.search.problem import ChainLevel, Constraints, Problem
 
 KINDS = {
@@ -100,3 +101,21 @@ def _product(values: list[int]) -> int:
     for value in values:
         result *= value
     return result
+
+
+def imperfect_problem(seed: int) -> Problem | None:
+    """A random problem whose sizes divide less well, some of its ranks imperfect; None where no rank may be."""
+    problem, draw = random_problem(seed, bypass=seed % 2 == 0), random.Random(seed)
+    whole = {
+        rank for operand in problem.operands if not is_plain(operand) for index in operand.indices for rank, _ in index
+    }
+    grown = [
+        size if rank in whole else max(1, min(9, size + draw.choice([0, 1, 1, 2])))
+        for rank, size in zip(problem.ranks, problem.sizes, strict=True)
+    ]
+    free = [rank for rank, size in zip(problem.ranks, grown, strict=True) if rank not in whole and size > 1]
+    chosen = frozenset(rank for rank in free if draw.random() < 0.7)
+    if not chosen or _product(grown) > 90 or not any(level.axes for level in problem.levels):
+        return None
+    constraints = replace(problem.constraints, factors={})
+    return replace(problem, sizes=tuple(grown), imperfect=chosen, constraints=constraints)

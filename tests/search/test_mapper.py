@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from dse.search.run import Run
 from dse.search.workload import search_all
 from dse.specs.mapspace import OBJECTIVES
 from tests.search.brute_force import all_costs, all_factors
-from tests.search.random_problems import random_problem
+from tests.search.random_problems import imperfect_problem, random_problem
 
 PROBLEMS = 320
 GROUP = 20
@@ -48,6 +49,23 @@ def test_optima_are_those_of_brute_force_for_each_objective_ties_included(first:
             expected = best_of(costs, ranked)
             found = {metric: points[0].costs[metric] for metric in ranked}
             assert found == pytest.approx(expected, rel=ROUNDING, abs=1e-12), (seed, objective)
+
+
+@pytest.mark.parametrize("first", range(1000, 1400, 200))
+def test_optima_with_imperfect_fan_outs_are_those_of_brute_force(first: int) -> None:
+    better = 0
+    for problem in filter(None, map(imperfect_problem, range(first, first + 200))):
+        costs, divided = all_costs(problem), all_costs(replace(problem, imperfect=frozenset()))
+        for objective, ranked in OBJECTIVES.items():
+            points = map_einsum(problem, objective).points
+            if not len(costs["energy"]):
+                assert not points, (problem.einsum, objective)
+                continue
+            expected = best_of(costs, ranked)
+            found = {metric: points[0].costs[metric] for metric in ranked}
+            assert found == pytest.approx(expected, rel=ROUNDING, abs=1e-12), (problem.einsum, objective)
+            better += not len(divided["energy"]) or expected[ranked[0]] < divided[ranked[0]].min() * (1 - ROUNDING)
+    assert better > 5
 
 
 def test_most_random_problems_have_mappings_and_all_kinds_occur() -> None:
@@ -85,8 +103,8 @@ def naive_front(rows: np.ndarray) -> np.ndarray:
 
 
 def test_the_size_of_the_space_is_the_number_of_its_mappings() -> None:
-    for seed in range(500, 540):
-        problem = random_problem(seed, bypass=seed % 2 == 0)
+    problems = [random_problem(seed, bypass=seed % 2 == 0) for seed in range(500, 540)]
+    for problem in [*problems, *filter(None, map(imperfect_problem, range(1000, 1100)))]:
         keeps = math.prod(len(problem.keep_choices[depth]) for depth in range(len(problem.levels)))
         orders = 0
         for factors in all_factors(problem):
@@ -98,7 +116,7 @@ def test_the_size_of_the_space_is_the_number_of_its_mappings() -> None:
                 ]
                 ways *= math.factorial(len(free))
             orders += ways
-        assert Mapspace(problem).size() == orders * keeps, seed
+        assert Mapspace(problem).size() == orders * keeps, problem.einsum
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

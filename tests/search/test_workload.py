@@ -41,15 +41,19 @@ WORKLOADS: dict[str, dict[str, list[int]]] = {
 }
 
 
+@pytest.mark.parametrize("imperfect", [False, True])
 @pytest.mark.parametrize("seed", range(50))
-def test_a_mapping_that_is_written_and_read_again_costs_the_same(seed: int, tmp_path: Path) -> None:
+def test_a_mapping_that_is_written_and_read_again_costs_the_same(
+    seed: int, imperfect: bool, write_spec: Write, tmp_path: Path
+) -> None:
     draw = random.Random(seed)
     workload = draw.choice(sorted(WORKLOADS))
     sizes: dict[str, Any] = {name: draw.choice(values) for name, values in WORKLOADS[workload].items()}
     hardware = {"rows": draw.choice([2, 4]), "cols": draw.choice([2, 4, 6]), "registers": draw.choice([8, 32])}
     hardware["buffer"] = draw.choice(["256 B", "2 KiB", "128 KiB"])
     objective = draw.choice(sorted(OBJECTIVES))
-    found = map_workload("three_level", workload, mapspace="free", objective=objective, **sizes, **hardware)
+    mapspace = demands(write_spec, imperfect="all") if imperfect else "free"
+    found = map_workload("three_level", workload, mapspace=mapspace, objective=objective, **sizes, **hardware)
     path = tmp_path / "found.mapping.yaml"
     path.write_text(found.to_yaml())
     read = evaluate("three_level", workload, mapping=str(path), **sizes, **hardware)
@@ -184,6 +188,8 @@ def demands(write_spec: Write, **what: Any) -> str:
         ({"factors": {"x": {"m": 0}}}, "m is a whole number from 1 to 2^53, found 0"),
         ({"factors": {"x": {"m": "<= foo"}}}, "unknown parameter 'foo'"),
         ({"order": {"DRAM": ["m", "m"]}}, "order: 'm' stands there twice for DRAM"),
+        ({"imperfect": ["q"]}, "unknown rank variable or all 'q'"),
+        ({"imperfect": "m"}, "imperfect: a list of rank variables, or all; found 'm'"),
         ({"keeps": {}}, "unknown key 'keeps'"),
     ],
 )
@@ -222,6 +228,27 @@ def test_two_demands_that_clash_are_both_named(write_spec: Write, what: dict[str
 def test_a_factor_that_no_divisor_gives_is_refused(write_spec: Write) -> None:
     with pytest.raises(SpecError, match=r"no factor of M = 1024 is 3 at RF; its divisors: 1, 2, 4, 8"):
         map_workload("three_level", "matmul", mapspace=demands(write_spec, factors={"RF": {"m": 3}}))
+
+
+def test_imperfect_fan_outs_fill_an_array_that_no_divisor_fills(write_spec: Write) -> None:
+    """M = N = 13, K = 1 on 4 x 4 PEs: 13 is prime, so with factors that divide one PE works. With M over 4 PEs of a row, 8 x 2
+    of them take 2 x 7 rounds; 4 x 4 take 4 x 4, 12 x 1 take 2 x 13."""
+    sizes: dict[str, Any] = {"m": 13, "n": 13, "k": 1, "rows": 4, "cols": 4}
+    divided = map_workload("three_level", "matmul", mapspace="free", objective="latency", **sizes)
+    path = demands(write_spec, imperfect="all", factors={"x": {"m": 4}})
+    found = map_workload("three_level", "matmul", mapspace=path, objective="latency", **sizes)
+    assert found.proven
+    assert divided.result.timings["Z"].cycles == 169
+    assert found.result.timings["Z"].cycles == 14
+    assert found.data["einsums"]["Z"]["imperfect"] == ["m", "n"]
+
+
+def test_imperfect_ranks_are_refused_where_tiles_overlap_and_where_einsums_are_fused(write_spec: Write) -> None:
+    with pytest.raises(SpecError, match="O: p must be divided, for it indexes I, whose tiles overlap"):
+        map_workload("three_level", "conv", mapspace=demands(write_spec, imperfect=["p"]))
+    path = demands(write_spec, imperfect="all")
+    with pytest.raises(SpecError, match=r"d.mapspace.yaml:\d+: fused Einsums are mapped with factors that divide"):
+        map_workload("three_level", "attention_3pass", mapspace=path, fuse=True, seq_len=16, batch=1, heads=1)
 
 
 def test_factors_are_bounded_fixed_or_ranged_and_orders_hold(write_spec: Write) -> None:
