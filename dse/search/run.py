@@ -305,7 +305,7 @@ class Run:
 
     def pruned(self, population: Population, depth: int) -> Population:
         """Without dominated rows. Rows compare where extents, the promise and the lie of sliding tiles are equal."""
-        keys = [self.space.codes(population.extents), population.columns["outputs",]]
+        keys = [self.space.codes(np.minimum(population.extents, self.sizes)), population.columns["outputs",]]
         keys += [
             column
             for name, column in population.columns.items()
