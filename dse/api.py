@@ -162,6 +162,8 @@ def map_bound(
     model: str | None = None,
     parameters: Mapping[str, Any] | None = None,
     fuse: bool = False,
+    jobs: int = 1,
+    progress: Callable[[str, float], None] = lambda name, share: None,
     **more: Any,
 ) -> dict[str, Found]:
     """Least DRAM traffic of each Einsum over the capacity of `memory`, for any mapping that holds its data there.
@@ -171,7 +173,7 @@ def map_bound(
     as little traffic (Huang et al., "Mind the Gap", ISCA 2024, call the curve a ski slope).
     """
     work, hardware, _, own = _mapping_job(architecture, workload, FREE.name, model, {**(parameters or {}), **more})
-    return search_bounds(work, hardware, memory, own, fuse=fuse)
+    return search_bounds(work, hardware, memory, own, fuse=fuse, jobs=jobs, progress=progress)
 
 
 def _mapping_job(

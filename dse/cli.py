@@ -300,7 +300,18 @@ def map_(
             raise SpecError("--bound holds for any mapping; give it without --mapspace")
         metrics = tuple(part.strip() for part in (front or "capacity,dram").split(","))
         if bound is not None:
-            found = map_bound(architecture, workload, memory=bound, model=model, parameters=given, fuse=bool(fuse))
+            jobs = jobs or usable_cores()
+            with share_bar(f"{workload} in {bound}") as progress:
+                found = map_bound(
+                    architecture,
+                    workload,
+                    memory=bound,
+                    model=model,
+                    parameters=given,
+                    fuse=bool(fuse),
+                    jobs=jobs,
+                    progress=progress,
+                )
         else:
             found = map_front(architecture, workload, metrics=metrics, **chosen)
         if figure is not None:

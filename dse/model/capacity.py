@@ -55,6 +55,18 @@ def held_tiles(
     return times
 
 
+def most_held(job: Job, einsums: Mapping[str, BoundEinsum]) -> dict[str, tuple[Any, Any]]:
+    """Bytes that one instance of each bounded memory holds at most at any time, and those that it has room for."""
+    word_bytes = job.workload.word_bits() / 8
+    found: dict[str, tuple[Any, Any]] = {}
+    for held in held_tiles(job, einsums):
+        for memory, tensors in held.items():
+            before = found[memory][0] if memory in found else 0.0
+            size = job.hardware.memories[memory].capacity_bits
+            found[memory] = np.maximum(before, sum(tensors.values()) * word_bytes), size / 8
+    return found
+
+
 def _loops_alike(einsums: Sequence[BoundEinsum], steps: frozenset[str]) -> dict[tuple[str, str], list[Loop]]:
     """By memory and tensor that Einsums hand on in it: the loops further out, over the tensor's ranks, that all of those
     Einsums start with. Of the iterations `steps`, one is live at a time."""

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from dse.model.capacity import most_held
+from dse.model.einsum_nest import Job
 from dse.model.nest import Level, Loop, suffix_extents
 from dse.model.result import Result
-from dse.search.explain import in_bytes
+from dse.search.explain import as_bytes, in_bytes
 from dse.search.mapper import Found, Proof
 from dse.search.mapspace import Mapspace
 from dse.search.problem import LevelMapping, Problem
@@ -122,6 +124,12 @@ def level_rows(result: Result, einsums: Sequence[str]) -> list[dict[str, Any]]:
 def totals_lines(found: WorkloadMap) -> list[str]:
     """What the whole mapping costs, and what fusion saves."""
     lines = [f"{found.objective}: {_totals(found.result)}"]
+    binding = found.result.binding
+    held = most_held(Job(binding.workload, binding.hardware, binding.plan), binding.einsums)
+    if held:
+        order = [memory for memory in binding.hardware.memories if memory in held]
+        shown = (f"{memory} {as_bytes(held[memory][0])} of {as_bytes(held[memory][1])}" for memory in order)
+        lines.append(f"held at most: {', '.join(shown)}")
     if found.unfused is not None:
         lines.append(f"unfused: {_totals(found.unfused.result)}")
         shares = [

@@ -140,7 +140,11 @@ def _with_capacity(problem: Problem, depth: int, capacity: float) -> Problem:
 
 def in_bytes(problem: Problem, elements: float) -> str:
     """A number of elements as bytes, in KiB, MiB or GiB where that comes out short."""
-    size = elements * problem.word_bytes
+    return as_bytes(elements * problem.word_bytes)
+
+
+def as_bytes(size: float) -> str:
+    """Bytes, in KiB, MiB or GiB where that comes out short."""
     for unit, bytes_each in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= bytes_each and size % (bytes_each / 4) == 0:
             return f"{size / bytes_each:g} {unit}"

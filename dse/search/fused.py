@@ -143,12 +143,23 @@ def map_fused(
     return None
 
 
-def fused_traffic(problems: Sequence[Problem], fusion: Fusion) -> Found:
+def fused_traffic(
+    problems: Sequence[Problem],
+    fusion: Fusion,
+    *,
+    jobs: int = 1,
+    progress: Callable[[str, float], None] = lambda name, share: None,
+) -> Found:
     """The least DRAM traffic over what the buffer holds, both in bytes, over all ways to fuse; one problem an Einsum, of
     the outermost memory and the buffer alone."""
     wide = [[with_shared_loops(problem, fusion)] for problem in problems]
     search = _Search(wide, fusion, "dram", _keys(wide), None)
-    parts = [_candidates(task) for task in search.tasks({})]
+    tasks, found = search.tasks({}), {}
+    with Pool(jobs) as pool:
+        for place, part in pool.done(_candidates, tasks, _points):
+            found[place] = part
+            progress(tasks[place].problem.einsum, len(found) / (len(tasks) + 1))
+    parts = [found[place] for place in range(len(tasks))]
     join = search.join(parts)
     ends = None if join is None else replace(join, front=True).ends({})
     priced = sum(part.priced for part in parts)

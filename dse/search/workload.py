@@ -251,7 +251,14 @@ def _merged(fronts: Sequence[Found], metrics: Sequence[str]) -> Found:
 
 
 def search_bounds(
-    workload: Workload, hardware: Hardware, memory: str, given: Mapping[str, Quantity], *, fuse: bool = False
+    workload: Workload,
+    hardware: Hardware,
+    memory: str,
+    given: Mapping[str, Quantity],
+    *,
+    fuse: bool = False,
+    jobs: int = 1,
+    progress: Callable[[str, float], None] = lambda name, share: None,
 ) -> dict[str, Found]:
     """Least DRAM traffic over the capacity of a memory, by Einsum: a front with all that is inside the memory taken away,
     so that it alone holds data on chip. With `fuse`, also of all Einsums, one after another and fused in any way. Raises
@@ -278,7 +285,10 @@ def search_bounds(
         order = [alone[einsum.name] for einsum in workload.cascade.computed]
         _check_one_width(workload, order)
         fusion = Fusion(workload.cascade, _sizes(order))
-        found |= {UNFUSED: _in_turn(list(found.values())), FUSED: fused_traffic(order, fusion)}
+        found |= {
+            UNFUSED: _in_turn(list(found.values())),
+            FUSED: fused_traffic(order, fusion, jobs=jobs, progress=progress),
+        }
     return found
 
 

@@ -16,6 +16,7 @@ from dse.api import _mapping_job, evaluate, map_front, map_workload
 from dse.cascade.cascade import Cascade
 from dse.cascade.parser import parse_access, parse_einsum
 from dse.model.nest import Level, Loop, Operand, busy_units, count_accesses, temporal_iterations
+from dse.report.nests import totals_lines
 from dse.search.fused import FusedMap, fused_traffic, map_fused
 from dse.search.fusion import Fusion
 from dse.search.mapper import map_einsum
@@ -416,6 +417,8 @@ def test_the_costs_of_the_search_are_those_of_the_model() -> None:
     assert found.result.latency_s == pytest.approx(best.costs["latency"], rel=1e-12)
     assert found.result.dram_bytes == best.costs["dram"]
     assert found.proof == best.proof  # every count is the same with two jobs
+    (held,) = [line for line in totals_lines(found) if line.startswith("held at most")]
+    assert f"GLB {best.costs['capacity']:,.0f} B of 128 B" in held
 
 
 def test_groups_may_be_demanded(write_spec: Callable[[str, object], Path]) -> None:
