@@ -60,7 +60,7 @@ class Bounds:
         whole: Array = sum((moved + fixed for moved, fixed, _ in costs), self._settled(population))
         if not moving:
             return whole
-        growth = self.space.rounds(population.extents).astype(np.float64)
+        growth = self.space.rounds(population.extents)
         spared = {}
         for operand in moving:
             moved, fixed, least = costs[operand]

@@ -93,10 +93,12 @@ class Mapspace:
                 found |= {inside * factor * more for more in divisors_of(rounds).tolist()}
         return np.array(sorted(found), dtype=np.int64)
 
-    def rounds(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rounds(self, extents: NDArray[np.int64]) -> NDArray[np.float64]:
         """How many tiles of these extents (n, ranks) there are along each rank."""
         sizes = np.array([self.problem.sizes], dtype=np.int64)
-        return -(-sizes // extents)
+        if not self.imperfect:
+            return np.asarray(sizes / extents)
+        return (-(-sizes // extents)).astype(np.float64)
 
     def grows(self, rank: int, extents: Any, factors: Any, *, spatial: bool) -> Any:
         """Whether extents of a rank may grow by factors."""
