@@ -78,6 +78,12 @@ def layer_norm(shapes: Mapping[str, int], x: Array, gain: Array, bias: Array) ->
     }
 
 
+def norms(shapes: Mapping[str, int], x: Array, z: Array, o: Array, g1: Array, b1: Array, g2: Array, b2: Array) -> Named:
+    """What follows attention's z[t,d] of x[t,d], and then the feed-forward network's o[t,d]: residual, layer norm."""
+    middle = layer_norm(shapes, z + x, g1, b1)["Y"]
+    return {"Y": layer_norm(shapes, o + middle, g2, b2)["Y"], "N": middle, "R1": z + x, "R2": o + middle}
+
+
 def rms_norm(shapes: Mapping[str, int], x: Array, gain: Array) -> Named:
     """x / sqrt(mean of x^2 + 1e-5) * gain over d, for x[t,d]."""
     return {"Y": x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-5) * gain, "SQ": (x**2).sum(axis=1)}
@@ -154,6 +160,7 @@ REFERENCES: Mapping[str, ReferenceFunction] = {
     "window_attention": ReferenceFunction(window_attention, 3),
     "dot_times_sum": ReferenceFunction(dot_times_sum, 2, positive=True),
     "layer_norm": ReferenceFunction(layer_norm, 3),
+    "norms": ReferenceFunction(norms, 7),
     "rms_norm": ReferenceFunction(rms_norm, 2),
     "log_sum_exp": ReferenceFunction(log_sum_exp, 1),
     "cross_entropy": ReferenceFunction(cross_entropy, 2),

@@ -33,6 +33,7 @@ PASSES = {
     "cascade_3": ("K", 1),
     "rms_norm": ("D", 2),
     "layer_norm": ("D", 3),
+    "norms": ("D", 5),
     "log_sum_exp": ("V", 2),
     "cross_entropy": ("V", 2),
     "matmul": ("K", 1),

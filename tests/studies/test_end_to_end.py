@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
+import dse
 from dse.specs.source import SpecError
 from dse.specs.study import load_study, load_study_file
 from dse.studies.run import StudyResult, run_study
@@ -175,3 +176,12 @@ def test_two_designs_of_one_label_are_refused(tmp_path: Path) -> None:
     path = changed(tmp_path, designs={"a": DESIGN, "b": deepcopy(DESIGN)}, figures=[])
     with pytest.raises(SpecError, match=r"a and b are both called 'FuseMax \(\+Binding\)' in figures"):
         load_study_file(path)
+
+
+@pytest.mark.parametrize("architecture", ["flat", "fusemax"])
+def test_norms_and_residuals_cost_what_they_cost_by_hand(architecture: str) -> None:
+    """BERT at 1K: 65,536 tokens of 768 features, a token a lane of 256. Each norm takes 7 cycles a feature (add, sum, subtract,
+    square, two products and a sum) and 5 a token (mean; division, sum, root and reciprocal); X, Z, N twice, O and Y move."""
+    found = dse.evaluate(architecture, "norms", mapping="norms", model="BERT", seq_len=1024)
+    assert found.unit_cycles("1d") == 2 * 256 * (7 * 768 + 5)
+    assert found.dram_bytes == 2 * (6 * 65536 * 768 + 4 * 768)
