@@ -318,7 +318,7 @@ def draw_footprints(reports: Sequence[tuple[Workload, PassReport]], path: Path) 
                 color=style.PALETTE[number % len(style.PALETTE)],
                 label=name,
             )
-        for name in sorted({str(load_mapping(each).architecture) for each in names("mappings")}):
+        for name in sorted({load_mapping(each).architecture or "" for each in names("mappings")} - {""}):
             buffer = max((each.capacity_bits or 0) / 8 for each in load_architecture(name).resolve().memories.values())
             panel.axhline(buffer, color="#555555", linewidth=0.8, linestyle="--")
             panel.annotate(f"buffer of {name}", (lengths[0], buffer), fontsize=8, va="bottom")

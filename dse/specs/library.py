@@ -137,18 +137,18 @@ def default_mapspace(architecture: str, workload: str) -> str | None:
 
 
 def default_mapping(architecture: str, workload: str) -> str:
-    """The shipped mapping for an architecture and a workload: the one named after the architecture first.
+    """The shipped mapping for a workload on an architecture, or on any: the one named after the architecture first.
 
     Raises SpecError where there is none.
     """
     fitting: dict[str, Any] = {}
     for name in names("mappings"):
         mapping = load_mapping(name)
-        if mapping.architecture == architecture and mapping.workload == workload:
+        if mapping.architecture in (architecture, None) and mapping.workload == workload:
             fitting[name] = mapping
     if not fitting:
         pairs = sorted(
-            {f"{load_mapping(name).architecture} {load_mapping(name).workload}" for name in names("mappings")}
+            {f"{load_mapping(name).architecture or 'any'} {load_mapping(name).workload}" for name in names("mappings")}
         )
         raise SpecError(
             f"no shipped mapping runs {workload} on {architecture}; give one (--mapping, or `mapping` in a study); shipped: {', '.join(pairs)}"
