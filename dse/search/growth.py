@@ -257,6 +257,9 @@ class Growth:
                 stream = (operand, max(first, 1 + before))
             columns["open", stream[0], stream[1]] = fills = tiles.fills[operand]
             self.charge(columns, ("pending", stream), depth, writes=fills)
+            columns.setdefault(
+                ("pending", stream, "energy"), np.zeros(len(part))
+            )  # it waits even where writing is free
             if spec.is_output:
                 self.charge(columns, ("sum",), depth, writes=-distinct, times=self.first_times(depth))
             if sliding:

@@ -68,6 +68,23 @@ def test_optima_with_imperfect_fan_outs_are_those_of_brute_force(first: int) -> 
     assert better > 5
 
 
+@pytest.mark.parametrize("free", ["read_pj", "write_pj"])
+def test_optima_with_memories_that_cost_nothing_are_those_of_brute_force(free: str) -> None:
+    """A tile waits for loops further out whether or not what it moves costs anything."""
+    for seed in range(5000, 5016):
+        problem = random_problem(seed, bypass=seed % 2 == 0)
+        levels = tuple(replace(level, **{free: 0.0}, seconds={}) for level in problem.levels)  # type: ignore[arg-type]
+        problem = replace(problem, levels=levels)
+        costs = all_costs(problem)
+        for objective, ranked in OBJECTIVES.items():
+            points = map_einsum(problem, objective).points
+            if not len(costs["energy"]):
+                assert not points, (seed, objective)
+                continue
+            found = {metric: points[0].costs[metric] for metric in ranked}
+            assert found == pytest.approx(best_of(costs, ranked), rel=ROUNDING, abs=1e-12), (seed, objective)
+
+
 def test_most_random_problems_have_mappings_and_all_kinds_occur() -> None:
     problems = [random_problem(seed, bypass=seed % 2 == 0) for seed in range(PROBLEMS)]
     kinds = {problem.einsum.rsplit(" ", 1)[0] for problem in problems}
