@@ -11,6 +11,7 @@ from dse.model.feasibility import divisors_of
 from dse.search.mapper import map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.problem import Problem
+from dse.search.size import most_busy
 
 
 def explain_none(problem: Problem) -> str:
@@ -27,7 +28,7 @@ def explain_none(problem: Problem) -> str:
     demanded = problem.constraints.utilization
     if demanded:
         free = replace(problem, constraints=replace(problem.constraints, utilization=0.0))
-        busy = space.most_busy()
+        busy = most_busy(space)
         if busy < demanded * space.compute_units:
             share = busy / space.compute_units
             return (

@@ -27,6 +27,7 @@ from dse.search.population import Array, Column, Population
 from dse.search.problem import HERE, LevelMapping, Nest, Point, Problem
 from dse.search.rest import Front, Loops, Rest, Stays, front_of
 from dse.search.run import CHUNK_ROWS, Run
+from dse.search.size import size_of
 from dse.specs.mapspace import OBJECTIVES
 
 Key = tuple[str, str]
@@ -180,7 +181,7 @@ def fused_size(problems: Sequence[Sequence[Problem]], fusion: Fusion) -> int:
 
 
 def _size(problems: Sequence[Sequence[Problem]]) -> int:
-    return math.prod(sum(Mapspace(each).size() for each in own) for own in problems)
+    return math.prod(sum(size_of(Mapspace(each)) for each in own) for own in problems)
 
 
 def _points(task: Task) -> float:

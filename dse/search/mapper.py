@@ -11,6 +11,7 @@ from dse.search.mapspace import Mapspace
 from dse.search.population import Column
 from dse.search.problem import Point, Problem
 from dse.search.run import CHUNK_ROWS, FEW_ROWS, Beam, Run
+from dse.search.size import size_of
 from dse.specs.mapspace import OBJECTIVES
 
 METRICS = ("energy", "latency", "capacity", "dram")
@@ -53,7 +54,7 @@ def map_einsum(
     runs find, not proven.
     """
     space = Mapspace(problem)
-    size = space.size()
+    size = size_of(space)
     growth = Growth(space, with_dram="dram" in (objective, *front))
     outermost = problem.outermost
     metrics: list[Column] = [("energy",), *(("seconds", outermost, key) for key in problem.levels[outermost].seconds)]

@@ -1,10 +1,9 @@
-"""The choices that make up a mapping of one Einsum: factors, fan-outs, loop orders up to equivalence, and their number."""
+"""The choices that make up a mapping of one Einsum: factors, fan-outs, and loop orders up to equivalence."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,13 +19,8 @@ from dse.search.problem import Problem
 Order = tuple[int, ...]
 """Ranks by position, innermost loop first."""
 
-Axes = tuple[int, ...]
-"""A factor for each axis of a chain."""
-
 LARGEST_TABLE = 1 << 21
 """Extents that a table is made for; larger mapspaces do without."""
-LOOP_BITS = 8
-"""Bits of a count of loops, of which a level has fewer than 256."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +96,14 @@ class Mapspace:
 
     def grows(self, rank: int, extents: Any, factors: Any, *, spatial: bool) -> Any:
         """Whether extents of a rank may grow by factors."""
-        size = self.problem.sizes[rank]
-        rounds = -(-size // extents)
+        rounds = self.rounds_along(rank, extents)
         if not spatial or rank not in self.imperfect:
             return rounds % factors == 0
-        return (factors == 1) | ((size % extents == 0) & (factors <= rounds))
+        return (factors == 1) | ((self.problem.sizes[rank] % extents == 0) & (factors <= rounds))
+
+    def rounds_along(self, rank: int, extents: Any) -> Any:
+        """How many tiles of an extent there are along one rank, in whole numbers."""
+        return -(-self.problem.sizes[rank] // extents)
 
     def positions(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Position of each extent among those of its rank; shape (n, ranks)."""
@@ -238,13 +235,17 @@ class Mapspace:
             total, ways = product[first], spread[first]
         return Fanouts(total, ways)
 
+    def factors_on(self, axis: str, size: int, rank: int) -> list[int]:
+        """Factors of a rank on one axis that its demands allow."""
+        name, whole = self.problem.ranks[rank], self.problem.sizes[rank]
+        every = range(1, min(size, whole) + 1) if rank in self.imperfect else divisors_of(whole).tolist()
+        return [factor for factor in every if factor <= size and self.problem.constraints.allows(axis, name, factor)]
+
     def axis_factors(self, axis: str, size: int) -> NDArray[np.int64]:
         """Factors of every rank on one axis: shape (ways, ranks), their product at most the axis's size."""
-        allows = self.problem.constraints.allows
         found = np.ones((1, 0), dtype=np.int64)
-        for rank, (name, whole) in enumerate(zip(self.problem.ranks, self.problem.sizes, strict=True)):
-            every = range(1, min(size, whole) + 1) if rank in self.imperfect else divisors_of(whole).tolist()
-            factors = np.array([factor for factor in every if factor <= size and allows(axis, name, factor)])
+        for rank in range(len(self.covers)):
+            factors = np.array(self.factors_on(axis, size, rank))
             if not len(factors):
                 return np.ones((0, len(self.covers)), dtype=np.int64)
             grown = np.concatenate(
@@ -395,93 +396,6 @@ class Mapspace:
             )
             for depth in range(len(self.problem.levels))
         ]
-
-    def size(self) -> int:
-        """How many mappings there are before any is refused for capacity: factors x orders x keeps.
-
-        Orders are those of loops with factors above 1; inside the innermost memory they change nothing and count once.
-        """
-        problem = self.problem
-        keeps = math.prod(len(problem.keep_choices[depth]) for depth in range(len(problem.levels)))
-        outer = len(problem.levels) - 1
-        least = problem.constraints.utilization * self.compute_units
-        orders = sum(
-            count * math.prod(math.factorial(loops >> LOOP_BITS * depth & 2**LOOP_BITS - 1) for depth in range(outer))
-            for used, ways in self._assignments.items()
-            if math.prod(used) >= least
-            for loops, count in ways.items()
-        )
-        return orders * keeps
-
-    def most_busy(self) -> int:
-        """The most PEs that any assignment of factors keeps busy; 0 where there is none."""
-        return max((math.prod(used) for used, ways in self._assignments.items() if ways), default=0)
-
-    @cached_property
-    def _assignments(self) -> dict[Axes, Counter[int]]:
-        """How many ways there are to divide all ranks over all slots: by factors on the axes, then by the loops whose
-        order is free, as `_rank_choices` counts them."""
-        problem = self.problem
-        axes = [axis for level in problem.levels for axis in level.axes]
-        combined: dict[Axes, Counter[int]] = {(1,) * len(axes): Counter({0: 1})}
-        for rank in range(len(problem.ranks)):
-            own = self._rank_choices(rank)
-            grown: dict[Axes, Counter[int]] = {}
-            for used, ways in combined.items():
-                for more_used, more_ways in own.items():
-                    product = tuple(a * b for a, b in zip(used, more_used, strict=True))
-                    if any(now > size for now, (_, size) in zip(product, axes, strict=True)):
-                        continue
-                    target = grown.setdefault(product, Counter())
-                    for loops, count in ways.items():
-                        for more_loops, more in more_ways.items():
-                            target[loops + more_loops] += count * more
-            combined = grown
-        return combined
-
-    def _rank_choices(self, rank: int) -> dict[Axes, Counter[int]]:
-        """Ways to divide one rank over all slots: by factors on the axes, then by loops whose order is free, as one
-        number with a digit of `LOOP_BITS` bits a level."""
-        problem = self.problem
-        name, memories = problem.ranks[rank], problem.memories
-        ways: Counter[tuple[int, Axes, int]] = Counter({(1, (), 0): 1})
-        for depth in reversed(range(len(memories))):
-            spread: Counter[tuple[int, Axes, int]] = Counter()
-            for (extent, used, loops), count in ways.items():
-                for own in self._axis_choices(rank, problem.levels[depth].axes):
-                    factor = math.prod(own)
-                    if self.grows(rank, extent, factor, spatial=True):
-                        spread[extent * factor, (*own, *used), loops] += count
-            ways = Counter()
-            ordered = depth < len(memories) - 1 and name not in problem.constraints.order.get(memories[depth], ())
-            for (extent, used, loops), count in spread.items():
-                for factor in divisors_of(int(self._rounds_of(rank, extent))).tolist():
-                    if problem.constraints.allows(memories[depth], name, factor):
-                        free = factor > 1 and ordered
-                        ways[extent * factor, used, loops + (free << LOOP_BITS * depth)] += count
-        found: dict[Axes, Counter[int]] = {}
-        for (extent, used, loops), count in ways.items():
-            if self._rounds_of(rank, extent) == 1:
-                found.setdefault(used, Counter())[loops] += count
-        return found
-
-    def _rounds_of(self, rank: int, extent: int) -> int:
-        return -(-self.problem.sizes[rank] // extent)
-
-    def _axis_choices(self, rank: int, axes: Sequence[tuple[str, int]]) -> list[Axes]:
-        """Factors of a rank on some axes that their demands allow."""
-        name, size = self.problem.ranks[rank], self.problem.sizes[rank]
-        found: list[Axes] = [()]
-        for axis, most in axes:
-            every = range(1, min(most, size) + 1) if rank in self.imperfect else divisors_of(size).tolist()
-            own = [factor for factor in every if factor <= most and self.problem.constraints.allows(axis, name, factor)]
-            found = [(*used, factor) for used in found for factor in own]
-        return found
-
-
-def axes_of(problem: Problem, depth: int) -> Sequence[tuple[str, int]]:
-    """The axes below a level."""
-    return problem.levels[depth].axes
 
 
 def _gives_more(one: Any, other: Any) -> bool:
