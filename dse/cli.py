@@ -283,6 +283,7 @@ def map_(
     from dse.specs.source import SpecError
     from dse.studies.output import whole_file
 
+    jobs = jobs or usable_cores()
     given = dict(_setting(text) for text in settings or [])
     if seq_len is not None:
         given["seq_len"] = seq_len
@@ -300,7 +301,6 @@ def map_(
             raise SpecError("--bound holds for any mapping; give it without --mapspace")
         metrics = tuple(part.strip() for part in (front or "capacity,dram").split(","))
         if bound is not None:
-            jobs = jobs or usable_cores()
             with share_bar(f"{workload} in {bound}") as progress:
                 found = map_bound(
                     architecture,
@@ -327,7 +327,6 @@ def map_(
     with ExitStack() as stack:
         scratch = stack.enter_context(whole_file(output)) if output is not None else None
         progress = stack.enter_context(share_bar(f"{workload} on {architecture}"))
-        jobs = jobs or usable_cores()
         best = map_workload(
             architecture, workload, objective=objective or "energy", fuse=fuse, jobs=jobs, progress=progress, **chosen
         )

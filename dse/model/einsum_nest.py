@@ -21,7 +21,7 @@ from dse.model.nest import (
     busy_units,
     exact_product,
     extents,
-    is_plain,
+    overlapping_ranks,
     product,
     temporal_iterations,
 )
@@ -172,14 +172,14 @@ class _Binder:
 
     def check_tails(self, own: EinsumPlan, operands: Sequence[Operand]) -> None:
         """Refuse imperfect loops over a rank whose tiles of some operand overlap. Raises SpecError."""
+        whole = overlapping_ranks(operands)
         for number, name in enumerate(own.imperfect):
-            for operand in operands:
-                if not is_plain(operand) and any(name == rank for index in operand.indices for rank, _ in index):
-                    raise self.job.plan.source.error(
-                        ("einsums", own.name, "imperfect", number),
-                        f"{own.name}: loops over {name!r} must divide {rank_of(name)}, for it indexes {operand.name}, "
-                        "whose tiles overlap",
-                    )
+            if name in whole:
+                raise self.job.plan.source.error(
+                    ("einsums", own.name, "imperfect", number),
+                    f"{own.name}: loops over {name!r} must divide {rank_of(name)}, for it indexes {whole[name]}, "
+                    "whose tiles overlap",
+                )
 
     def check_fanouts(self, own: EinsumPlan, unit: UnitSpec, bounds: Mapping[int, Any]) -> None:
         for axis, tokens in own.spatial.items():

@@ -287,6 +287,17 @@ def is_plain(operand: Operand) -> bool:
     )
 
 
+def overlapping_ranks(operands: Iterable[Operand]) -> dict[str, str]:
+    """The ranks that index an operand whose tiles may overlap, each with such an operand's name."""
+    return {
+        rank: operand.name
+        for operand in operands
+        if not is_plain(operand)
+        for index in operand.indices
+        for rank, _ in index
+    }
+
+
 def _sliding_deliveries(
     levels: Sequence[Level], operand: Operand, child: int, inside: Mapping[str, Count], tile: Sequence[Count]
 ) -> Count:

@@ -148,7 +148,7 @@ class _Nest:
             if ranks(rank):
                 loops = [(place.loop.bound, counts(place)) for place in self.places if place.loop.rank == rank]
                 size = self.sizes.get(rank)
-                own = covered(_covering(loops) if size is None else size, loops)
+                own = covered(exact_size(bound for bound, _ in loops) if size is None else size, loops)
                 total = exact_product(total, own)
         return total
 
@@ -226,10 +226,3 @@ class _Nest:
             return place.loop.rank in relevant
 
         return self.runs(counts)
-
-
-def _covering(loops: Sequence[tuple[Count, Any]]) -> Count:
-    size: Count = 1
-    for bound, _ in loops:
-        size = exact_product(size, bound)
-    return size

@@ -57,12 +57,13 @@ def memory_traffic(binding: Binding, accounting: Accounting) -> list[Traffic]:
             component = binding.hardware.architecture.memories[memory].class_name
             alone = accounting.one_register_file and component == "register_file"
             count = replace(counted, instances=1, totals=None) if alone else counted
-            drops = accounting.dropped_reads and component == "dram"
-            reads = count.everywhere(_kept_reads if drops else _all_reads)
+            read = _kept_reads if accounting.dropped_reads and component == "dram" else _all_reads
+            reads = count.everywhere(read)
             writes, busiest = count.everywhere(_writes), None
             shared = busy_instances(binding, bound, memory)
             if count.totals is not None:
-                busiest = (count.reads, count.fills + count.updates)
+                own = count.reads, count.fills, count.updates
+                busiest = read(*own), _writes(*own)
                 shared = shared / busy_units(bound.levels[: bound.unit.memories.index(memory)])
             bits = binding.workload.bits_of(bound.tensors[operand])
             found.append(Traffic(bound.name, memory, operand, reads, writes, shared, bits, busiest))

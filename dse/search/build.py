@@ -15,7 +15,7 @@ from dse.model.accounting import CORRECTED
 from dse.model.einsum_nest import operand_names, operation_cost
 from dse.model.evaluate import component_tables
 from dse.model.feasibility import divisors_of
-from dse.model.nest import Operand, is_plain, product
+from dse.model.nest import Operand, overlapping_ranks, product
 from dse.search.problem import ChainLevel, Constraints, Problem
 from dse.specs.architecture import Hardware, UnitSpec
 from dse.specs.mapspace import ALL, MapspaceSpec, factor_bounds
@@ -101,13 +101,7 @@ def build_problem(
 
 def _imperfect(problem: Problem, spec: MapspaceSpec) -> frozenset[str]:
     """Ranks that may be spread over PEs that do not divide them. Raises SpecError for one whose tiles overlap."""
-    whole = {
-        rank: operand.name
-        for operand in problem.operands
-        if not is_plain(operand)
-        for index in operand.indices
-        for rank, _ in index
-    }
+    whole = overlapping_ranks(problem.operands)
     for demands in reversed(spec.demands(problem.einsum)):
         if demands.imperfect is None:
             continue

@@ -193,7 +193,6 @@ def check_mapspace(spec: MapspaceSpec, workload: Workload, architecture: Archite
                 "memory": list(architecture.memories),
                 "memory or axis": _slots(architecture),
                 "rank variable": variables,
-                "rank variable or all": [*variables, ALL],
                 "tensor": [*tensors, ALL],
             }[kind]
             spec.source.check_known(name, known, key, kind)
@@ -221,7 +220,8 @@ def _named(demands: Demands) -> Iterator[tuple[Key, str, str]]:
         yield (*key, "factors", slot), "memory or axis", slot
         yield (*key, "factors", slot, rank), "rank variable", rank
     for number, rank in enumerate(demands.imperfect or ()):
-        yield (*key, "imperfect", number), "rank variable or all", rank
+        if rank != ALL:
+            yield (*key, "imperfect", number), "rank variable", rank
     for memory, ranks in demands.order.items():
         yield (*key, "order", memory), "memory", memory
         for number, rank in enumerate(ranks):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from dse.model.nest import Operand, is_plain
+from dse.model.nest import Operand, overlapping_ranks
 from dse.search.problem import ChainLevel, Constraints, Problem
 
 KINDS = {
@@ -106,9 +106,7 @@ def _product(values: list[int]) -> int:
 def imperfect_problem(seed: int) -> Problem | None:
     """A random problem whose sizes divide less well, some of its ranks imperfect; None where no rank may be."""
     problem, draw = random_problem(seed, bypass=seed % 2 == 0), random.Random(seed)
-    whole = {
-        rank for operand in problem.operands if not is_plain(operand) for index in operand.indices for rank, _ in index
-    }
+    whole = overlapping_ranks(problem.operands)
     grown = [
         size if rank in whole else max(1, min(9, size + draw.choice([0, 1, 1, 2])))
         for rank, size in zip(problem.ranks, problem.sizes, strict=True)

@@ -188,7 +188,7 @@ def demands(write_spec: Write, **what: Any) -> str:
         ({"factors": {"x": {"m": 0}}}, "m is a whole number from 1 to 2^53, found 0"),
         ({"factors": {"x": {"m": "<= foo"}}}, "unknown parameter 'foo'"),
         ({"order": {"DRAM": ["m", "m"]}}, "order: 'm' stands there twice for DRAM"),
-        ({"imperfect": ["q"]}, "unknown rank variable or all 'q'"),
+        ({"imperfect": ["q"]}, "unknown rank variable 'q'"),
         ({"imperfect": "m"}, "imperfect: a list of rank variables, or all; found 'm'"),
         ({"keeps": {}}, "unknown key 'keeps'"),
     ],
