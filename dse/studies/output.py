@@ -67,6 +67,13 @@ def write_results(
         write_csv(result.components, scratch / "components.csv")
         if result.explored is not None:
             write_csv(result.explored.trials, scratch / "trials.csv")
+            if result.explored.convergence is not None:
+                write_csv(result.explored.convergence, scratch / "convergence.csv")
+            budgets = result.explored.budgets
+            if budgets is not None:
+                write_csv(budgets.overall, scratch / "budgets.csv")
+                if budgets.by_axis is not None:
+                    write_csv(budgets.by_axis, scratch / f"budgets_by_{budgets.axis}.csv")
             for baseline in result.study.baselines[:1]:
                 write_csv(compare(result, baseline), scratch / "comparison.csv")
         if result.maps:
