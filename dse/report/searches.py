@@ -101,7 +101,8 @@ def _comparison(
         }
         panel.set_ylabel(relative[value])
     handles, names = panels[0].get_legend_handles_labels()
-    drawing.legend(handles, names, loc="outside lower center", ncols=len(names))
+    columns = len(names) if len(names) <= 4 else -(-len(names) // 2)
+    drawing.legend(handles, names, loc="outside lower center", ncols=columns)
     drawing.suptitle(
         f"{result.study.name}: geometric means over the models ({search.accounting} accounting)", fontsize=10
     )
@@ -112,14 +113,15 @@ def _budgets(result: StudyResult, budgets: Budgeted, labels: Mapping[str, str], 
     """The best of each design over the budget, and relative to the first baseline."""
     import matplotlib.pyplot as plt
 
+    assert result.study.search is not None
     frame, objective = style.shown(budgets.overall), budgets.objective
     frame["budget"] = frame["budget_um2"] * 1e-6
     baseline = next((name for name in result.study.baselines if (frame["design"] == name).any()), None)
     count = 1 if baseline is None else 2
     drawing, panels = plt.subplots(1, count, figsize=(1.0 + 4.0 * count, 3.8), layout="constrained", squeeze=False)
     base = frame[frame["design"] == baseline].set_index("budget")[objective]
-    for number, (name, rows) in enumerate(frame.groupby("design", sort=False)):
-        label = labels[str(name)]
+    for number, name in enumerate(result.study.search.ranges):
+        rows, label = frame[frame["design"] == name], labels[name]
         shape = {"marker": ("o", "s", "^", "D", "v", "P", "X")[number % 7], "markersize": 5, "color": palette[label]}
         panels[0, 0].plot(rows["budget"], rows[objective], label=label, **shape)
         if baseline is not None:
@@ -134,7 +136,9 @@ def _budgets(result: StudyResult, budgets: Budgeted, labels: Mapping[str, str], 
         panel.set_xlabel("Area budget (mm2)")
     panels[0, 0].set_ylabel(f"{metric}, best within the budget")
     if baseline is not None:
-        panels[0, 1].set_ylabel(f"{metric.split(' (')[0]} of {labels[baseline]} over that of the design")
+        name = metric.split(" (")[0]
+        ratio = "Speedup" if name == "Latency" else f"{name} saved, as a factor,"
+        panels[0, 1].set_ylabel(f"{ratio} over {labels[baseline]}")
     drawing.legend(loc="outside lower center", ncols=len(labels))
     drawing.suptitle(_heading(result, "best designs by area"), fontsize=10)
     return drawing

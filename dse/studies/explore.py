@@ -79,7 +79,7 @@ def explore(
             methods[name] = f"{len(places):,} of {size:,} candidates, {search.method}"
         table = pricer.table(places, priced)
         if not table["feasible"].any():
-            raise _none_feasible(study, search, name, priced)
+            raise _none_feasible(pricer, priced)
         if search.budgets:
             budgets.append(best_within(pricer, places, priced))
         if search.compare:
@@ -148,10 +148,13 @@ def _on_front(search: Search, table: pd.DataFrame) -> NDArray[np.bool_]:
     return found
 
 
-def _none_feasible(study: Study, search: Search, name: str, priced: Priced) -> SpecError:
+def _none_feasible(pricer: Pricer, priced: Priced) -> SpecError:
     """Says which bound no candidate of a design meets, and the closest miss."""
-    bound = search.at_most.get("area_um2")
+    study, name = pricer.study, pricer.design.name
+    bound = pricer.search.at_most.get("area_um2")
     least = float(priced.area_um2.min())
+    if least == np.inf and pricer.refused is not None:
+        return pricer.refused
     if bound is not None and least > bound:
         return study.source.error(
             ("search", "constraints", "area_um2"),
