@@ -79,7 +79,7 @@ def _comparison(
     for panel, value in zip(panels, ("speedup", "energy"), strict=True):
         for name, rows in table.groupby("design", sort=False):
             for which, line in (("given", ":"), ("searched", "-")):
-                label = f"{labels[str(name)]}, {'as published' if which == 'given' else 'both searched'}"
+                label = f"{labels[str(name)]}, {'as given' if which == 'given' else 'both searched'}"
                 colour = palette[labels[str(name)]]
                 panel.plot(
                     rows[axis],
@@ -190,11 +190,14 @@ def _convergence(result: StudyResult, frame: pd.DataFrame, labels: Mapping[str, 
             name = f"{sampler}, {labels[str(design)]}" if len(designs) > 1 else str(sampler)
             dashes = ("-", "--", ":", "-.")[designs.index(design) % 4]
             colour = style.EINSUM_PALETTE[samplers.index(sampler) % len(style.EINSUM_PALETTE)]
-            panel.plot(rows["trial"], rows[ratio], dashes, color=colour, linewidth=1.8, label=name)
+            width = 3.0 - 1.8 * samplers.index(sampler) / max(1, len(samplers) - 1)  # so that equal lines both show
+            panel.plot(
+                rows["trial"], rows[ratio], dashes, color=colour, linewidth=width, drawstyle="steps-post", label=name
+            )
         panel.axhline(ENOUGH, color="#555555", linewidth=0.8, linestyle="--")
         panel.annotate(f"{ENOUGH:.0%}", (1, ENOUGH), fontsize=8, va="bottom")
         panel.set_xscale("log")
-        _plain_ticks(panel.xaxis)
+        _plain_ticks(panel.xaxis, (1,))
         panel.set_xlabel("Trials")
         panel.set_title("of the logarithms" if ratio.endswith("_log") else "of the objectives", loc="left")
     panels[0].set_ylim(max(0.0, min(early[ratio].min() for ratio in RATIOS) - 0.1), 1.01)
@@ -218,10 +221,10 @@ def _place(value: Any) -> str:
     return style.plain(value) if isinstance(value, str) else style.tick(float(value))
 
 
-def _plain_ticks(axis: Any) -> None:
-    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, as plain numbers."""
+def _plain_ticks(axis: Any, at: tuple[int, ...] = (1, 2, 5)) -> None:
+    """A logarithmic axis with ticks at these places of each decade, as plain numbers."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_locator(LogLocator(subs=at))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ SMALL_SPACE = 100_000
 """Candidates that `method: auto` enumerates."""
 BATCH = 50
 """Trials that are asked for, and priced, together."""
+GAUSSIAN = ("gp",)
+"""Samplers that model the objectives' values, and not only their order."""
 BATCHES = {"gp": 1}
 """Where they are fewer: each trial of a Gaussian process is worth more than the time to price it."""
 NO_VALUE = 1e30
@@ -248,12 +251,21 @@ def _sample(pricer: Pricer, wanted: int, storage: str | None, progress: Progress
         for trial, own, violation in zip(asked, values, _violations(pricer, priced), strict=True):
             if violation > 0:
                 trial.set_user_attr("violation", float(violation))
-            study.tell(trial, [float(value) if np.isfinite(value) else NO_VALUE for value in own])
+            study.tell(trial, _told(own, pricer.search.method))
         count += len(asked)
         progress(pricer.design.name, count, wanted)
     finished = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
     places = np.array([[trial.params[each.name] for each in pricer.ranges] for trial in finished], dtype=np.int64)
     return places, pricer.price(places)
+
+
+def _told(values: NDArray[np.float64], method: str) -> list[float]:
+    """What Optuna is told of a candidate's objectives. A Gaussian process hears their logarithms, since it takes them to be
+    spread evenly and they span orders of magnitude, and infinity where a candidate cannot be, which it takes for the worst
+    that it has seen; a large number would drown all others."""
+    if method in GAUSSIAN:
+        return [math.log(value) if np.isfinite(value) else math.inf for value in values.tolist()]
+    return [value if np.isfinite(value) else NO_VALUE for value in values.tolist()]
 
 
 def _violations(pricer: Pricer, priced: Priced) -> NDArray[np.float64]:
