@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -244,7 +245,8 @@ def _sample(pricer: Pricer, wanted: int, storage: str | None, progress: Progress
     }
     batch = BATCHES.get(pricer.search.method, BATCH)
     while count < wanted:
-        asked = [study.ask(space) for _ in range(min(batch, wanted - count))]
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of infinite values, which are meant
+            asked = [study.ask(space) for _ in range(min(batch, wanted - count))]
         places = np.array([[trial.params[each.name] for each in pricer.ranges] for trial in asked], dtype=np.int64)
         priced = pricer.price(places)
         values = np.stack([priced.aggregated(objective) for objective in pricer.search.objectives], axis=1)
@@ -340,8 +342,6 @@ def _sampler(pricer: Pricer) -> optuna.samplers.BaseSampler:
         "grid": lambda: _grid(pricer),
         "random": lambda: samplers.RandomSampler(seed=search.seed),
     }
-    import warnings
-
     with warnings.catch_warnings(action="ignore"):
         try:
             sampler: optuna.samplers.BaseSampler = made[search.method]()

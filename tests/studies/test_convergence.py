@@ -14,7 +14,7 @@ import pytest
 from dse.specs.source import SpecError
 from dse.specs.study import Study, load_study, load_study_file
 from dse.studies.convergence import RATIOS, converge
-from dse.studies.explore import explore
+from dse.studies.explore import NO_VALUE, _told, explore
 from dse.studies.summary import convergence_table
 
 from .test_search import data
@@ -128,3 +128,10 @@ def test_cmaes_searches_one_objective(write_spec: Write) -> None:
 def test_comparisons_that_cannot_be_are_refused(write_spec: Write, change: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         small(write_spec, **{"method": "exhaustive", **change})
+
+
+def test_what_gaussian_processes_are_told() -> None:
+    """Logarithms, and infinity where a candidate cannot be; other samplers, which order alone matters to, the values."""
+    values = np.array([np.e**2, np.inf])
+    assert _told(values, "gp") == [pytest.approx(2.0, rel=1e-15), np.inf]
+    assert _told(values, "tpe") == [float(np.e**2), NO_VALUE]
