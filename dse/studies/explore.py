@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ SMALL_SPACE = 100_000
 """Candidates that `method: auto` enumerates."""
 BATCH = 50
 """Trials that are asked for, and priced, together."""
+NEEDED = {"gp": "torch", "cmaes": "cmaes"}
+"""Packages that samplers need and that are not installed with this one."""
 GAUSSIAN = ("gp",)
 """Samplers that model the objectives' values, and not only their order."""
 BATCHES = {"gp": 1}
@@ -64,6 +67,8 @@ def explore(
     search = study.search
     assert search is not None
     accounting = accountings(study)[search.accounting]
+    for sampler in (search.method, *search.compare):
+        _check_installed(sampler)
     tables, methods, designs = [], {}, dict(study.designs)
     budgets: list[Budgeted] = []
     convergence: list[pd.DataFrame] = []
@@ -343,11 +348,15 @@ def _sampler(pricer: Pricer) -> optuna.samplers.BaseSampler:
         "random": lambda: samplers.RandomSampler(seed=search.seed),
     }
     with warnings.catch_warnings(action="ignore"):
-        try:
-            sampler: optuna.samplers.BaseSampler = made[search.method]()
-        except ImportError as error:
-            raise SpecError(f"method {search.method}: {str(error).splitlines()[0]}") from None
+        sampler: optuna.samplers.BaseSampler = made[search.method]()
     return sampler
+
+
+def _check_installed(sampler: str) -> None:
+    """Refuse a sampler before anything is priced where its package is not there. Raises SpecError."""
+    package = NEEDED.get(sampler)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise SpecError(f"the sampler {sampler} needs the package {package}: pip install '{package}'")
 
 
 LARGEST_GRID = 1 << 20

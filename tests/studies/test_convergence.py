@@ -14,7 +14,7 @@ import pytest
 from dse.specs.source import SpecError
 from dse.specs.study import Study, load_study, load_study_file
 from dse.studies.convergence import RATIOS, converge
-from dse.studies.explore import NO_VALUE, _told, explore
+from dse.studies.explore import NEEDED, NO_VALUE, _told, explore
 from dse.studies.summary import convergence_table
 
 from .test_search import data
@@ -135,3 +135,12 @@ def test_what_gaussian_processes_are_told() -> None:
     values = np.array([np.e**2, np.inf])
     assert _told(values, "gp") == [pytest.approx(2.0, rel=1e-15), np.inf]
     assert _told(values, "tpe") == [float(np.e**2), NO_VALUE]
+
+
+def test_a_sampler_whose_package_is_missing_is_refused_first(
+    write_spec: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NEEDED, "gp", "no_such_package")
+    for change in ({"method": "gp"}, {"method": "exhaustive", "compare": {"gp": 20}}):
+        with pytest.raises(SpecError, match="the sampler gp needs the package no_such_package: pip install"):
+            explore(small(write_spec, **change))
