@@ -105,7 +105,15 @@ def run(
     from dse.specs.study import load_study
     from dse.studies.output import write_results
     from dse.studies.run import run_study, with_settings
-    from dse.studies.summary import compare, front_table, summarize, summarize_area
+    from dse.studies.summary import (
+        budget_table,
+        compare,
+        convergence_table,
+        front_table,
+        summarize,
+        summarize_area,
+        winners_table,
+    )
 
     loaded = with_settings(load_study(study), settings or [])
     folder = output or Path("results") / loaded.name
@@ -133,11 +141,23 @@ def run(
 
             draw_figures(result, scratch, advance)
 
-        write_results(result, folder, draw if figures and loaded.figures else None, {"set": settings or []})
+        write_results(
+            result,
+            folder,
+            draw if figures and (loaded.figures or loaded.search is not None) else None,
+            {"set": settings or []},
+        )
     if result.explored is not None and form == "table":
         for name, how in result.explored.method.items():
             print(f"{name}: {how}")
         _print(front_table(result), form, "The front", digits=6)
+        budgets = result.explored.budgets
+        if budgets is not None:
+            _print(budget_table(budgets), form, "The best of each design within each budget")
+            if budgets.by_axis is not None:
+                _print(winners_table(budgets), form, f"The best design by budget and {budgets.axis}")
+        if result.explored.convergence is not None:
+            _print(convergence_table(result.explored.convergence), form, "Samplers: share of the front's hypervolume")
         for baseline in loaded.baselines[:1]:
             _print(compare(result, baseline), form, "As published and searched: geometric means over the models")
     summary = summarize(result)

@@ -148,7 +148,7 @@ def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # ty
     [
         (
             ["run", "nope"],
-            "unknown study 'nope'; allowed: fusemax_area_pareto, fusemax_attention, fusemax_components, fusemax_end_to_end, fusemax_whole_layer, iso_area_fair, iso_area_published, matmul_optimum, resnet50_eyeriss, transformer_linear, or a path to a YAML file",
+            "unknown study 'nope'; allowed: fusemax_area_pareto, fusemax_attention, fusemax_components, fusemax_end_to_end, fusemax_whole_layer, iso_area_fair, iso_area_frontier, iso_area_published, matmul_optimum, resnet50_eyeriss, search_convergence, transformer_linear, or a path to a YAML file",
         ),
         (["run", "none.yaml"], "no file none.yaml"),
         (

@@ -12,6 +12,7 @@ import pandas as pd
 from dse.cascade.passes import PassReport, passes_in_words
 from dse.report import plots, style
 from dse.report.cascades import least_buffer_bytes
+from dse.report.searches import search_figures
 from dse.search.mapper import Found
 from dse.search.workload import FUSED, UNFUSED
 from dse.specs.choices import MODEL_AXIS
@@ -22,7 +23,7 @@ from dse.specs.workload import Workload
 from dse.studies.output import whole_file
 from dse.studies.points import column_of
 from dse.studies.run import StudyResult
-from dse.studies.summary import compare, relative_to, tabulate
+from dse.studies.summary import relative_to, tabulate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -37,7 +38,7 @@ def draw_figures(result: StudyResult, folder: Path, advance: Callable[[str], Non
 
     with mpl.rc_context(style.rc()):
         if result.explored is not None:
-            for name, drawing in _search_figures(result):
+            for name, drawing in search_figures(result):
                 drawing.savefig(folder / f"{name}.png")
                 drawing.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
                 plt.close(drawing)
@@ -85,60 +86,6 @@ def _plotted(result: StudyResult, figure: Figure) -> Drawing:
         drawing, panel, title if several else f"{title} ({_accounting(result, figure)} accounting)", color
     )
     return drawing
-
-
-def _search_figures(result: StudyResult) -> Iterator[tuple[str, Drawing]]:
-    """Of a search: its candidates and their front, and the best designs beside those that the study has."""
-    import matplotlib.pyplot as plt
-
-    explored, search, study = result.explored, result.study.search, result.study
-    assert explored is not None
-    assert search is not None
-    labels = {name: style.plain(design.label) for name, design in study.designs.items()}
-    palette = {labels[name]: colour for name, colour in style.colours(study.designs).items()}
-    columns = [objective.column for objective in search.objectives]
-    x, y = (columns[0], "area_um2") if len(columns) == 1 else columns[:2]
-    trials = explored.trials[explored.trials["feasible"]]
-    drawing, panel = plt.subplots(figsize=(6.8, 4.0), layout="constrained")
-    named = style.shown(trials.assign(design=trials["design"].map(labels)))
-    plots.draw_front(panel, named, x, y, "design", palette)
-    plots.finish_panel(drawing, panel, f"{study.name}: every candidate ({search.accounting} accounting)", "design")
-    yield "front", drawing
-    axes = [axis for axis in result.axes if axis != MODEL_AXIS]
-    for baseline in study.baselines[:1]:
-        if len(axes) != 1:
-            continue
-        table = compare(result, baseline)
-        table = table[table["accounting"] == search.accounting]
-        drawing, panels = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
-        for panel, value in zip(panels, ("speedup", "energy"), strict=True):
-            for name, rows in table.groupby("design", sort=False):
-                for which, line in (("given", ":"), ("searched", "-")):
-                    label = f"{labels[str(name)]}, {'as published' if which == 'given' else 'both searched'}"
-                    colour = palette[labels[str(name)]]
-                    panel.plot(
-                        rows[axes[0]],
-                        rows[f"{value}_{which}"],
-                        line,
-                        color=colour,
-                        marker="o",
-                        markersize=4,
-                        label=label,
-                    )
-            panel.axhline(1, color="#555555", linewidth=0.8)
-            panel.set_xscale("log", base=2)
-            panel.set_xticks(sorted(set(table[axes[0]])), [style.tick(place) for place in sorted(set(table[axes[0]]))])
-            panel.set_xlabel(style.label(axes[0]))
-            panel.set_ylim(bottom=0)
-            relative = {
-                "speedup": f"Speedup over {labels[baseline]}",
-                "energy": f"Energy relative to {labels[baseline]}",
-            }
-            panel.set_ylabel(relative[value])
-        handles, names = panels[0].get_legend_handles_labels()
-        drawing.legend(handles, names, loc="outside lower center", ncols=len(names))
-        drawing.suptitle(f"{study.name}: geometric means over the models ({search.accounting} accounting)", fontsize=10)
-        yield "comparison", drawing
 
 
 def breakdown_tables(result: StudyResult) -> Iterator[tuple[str, pd.DataFrame]]:

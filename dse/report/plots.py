@@ -23,6 +23,8 @@ from dse.specs.source import SpecError, allowed
 Palette = Mapping[str, str]
 PART_COLUMNS = ("component", "einsum", "part", "action")
 """Columns that name a part of a whole, in the order in which they are looked for."""
+MANY_POINTS = 5000
+"""More points than this are a picture in a PDF: as drawings, they would make it slow to open."""
 WIDE_RANGE = 30.0
 """Values whose largest is more than this many times the smallest stand on a logarithmic axis."""
 
@@ -54,10 +56,13 @@ def draw_bars(panel: Any, frame: pd.DataFrame, x: str, y: str, color: str | None
 
 def draw_front(panel: Any, frame: pd.DataFrame, x: str, y: str, color: str | None, palette: Palette) -> None:
     """Every row as a point, and a step line through those that no other beats in both `x` and `y`."""
+    many = len(frame) > MANY_POINTS
     for number, (name, rows) in enumerate(_groups(frame, color)):
         shape = ("o", "s", "^", "D", "v", "P", "X")[number % 7]
         tint = _colour(palette, name, number)
-        panel.scatter(rows[x], rows[y], s=14, marker=shape, color=tint, alpha=0.6, linewidths=0, label=name)
+        panel.scatter(
+            rows[x], rows[y], s=14, marker=shape, color=tint, alpha=0.6, linewidths=0, label=name, rasterized=many
+        )
     front = frame[pareto_rows(frame[[x, y]].to_numpy(dtype=float))].sort_values(x)
     panel.step(front[x], front[y], where="post", color="black", linewidth=1.2, label="Pareto front")
     panel.scatter(front[x], front[y], s=30, facecolors="none", edgecolors="black", linewidths=1.0)

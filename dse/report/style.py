@@ -93,6 +93,14 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{column: frame[column] * size for column, size in sizes.items()})
 
 
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is read more easily on a colour (relative luminance, WCAG 2.1)."""
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "white"
+
+
 def plain(text: str) -> str:
     """Text that a figure shows as it is written, dollar signs included."""
     return text.replace("$", r"\$")

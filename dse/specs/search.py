@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -12,9 +12,13 @@ from dse.specs.parameters import locate
 from dse.specs.quantity import COUNT, Dimension, Quantity
 from dse.specs.source import Key, Source, SpecModel, allowed
 
-METHODS = ("auto", "exhaustive", "random", "tpe", "gp", "nsgaii", "nsgaiii", "cmaes", "qmc")
+SAMPLERS = ("random", "tpe", "gp", "nsgaii", "nsgaiii", "cmaes", "qmc", "grid")
+"""Optuna's samplers by name."""
+METHODS = ("auto", "exhaustive", *SAMPLERS)
 """How a space is searched; `auto` enumerates small ones and samples others by TPE."""
 METRICS = ("latency_s", "energy_pj", "edp", "dram_bytes", "area_um2")
+ONE_OBJECTIVE = ("cmaes",)
+"""Samplers that have no notion of a front."""
 MEANS = ("geometric", "arithmetic", "sum", "worst")
 LARGEST_RANGE = 1 << 16
 """More values than this no parameter may have."""
@@ -47,6 +51,7 @@ class WrittenSearch(SpecModel):
     method: str = "auto"
     trials: int = 500
     seed: int = 0
+    compare: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,11 @@ class Objective:
 
 @dataclass(frozen=True)
 class Search:
-    """A checked search: ranges by design, options to settle at each point, objectives, and upper bounds by column."""
+    """A checked search: ranges by design, options to settle at each point, objectives, and upper bounds by column.
+
+    `budgets` are the areas in um2, ascending, whose best designs are asked for (none where one area or none is given; the
+    largest is the bound); `compare` the samplers, and trials of each, that are held against the exact front.
+    """
 
     ranges: Mapping[str, tuple[Range, ...]]
     settle: Mapping[str, tuple[str, ...]]
@@ -87,6 +96,8 @@ class Search:
     method: str
     trials: int
     seed: int
+    budgets: tuple[float, ...] = ()
+    compare: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -136,20 +147,78 @@ def check_search(
         raise source.error((*key, "method"), f"unknown method {written.method!r}; {allowed(written.method, METHODS)}")
     if written.trials < 1:
         raise source.error((*key, "trials"), f"trials is 1 or more, found {written.trials}")
+    if written.method in ONE_OBJECTIVE and len(written.objectives) > 1:
+        raise source.error((*key, "method"), f"{written.method} takes one objective, found {len(written.objectives)}")
     accounting = written.accounting or accountings[0]
     source.check_known(accounting, accountings, (*key, "accounting"), "accounting")
-    at_most = {}
+    at_most: dict[str, float] = {}
+    budgets: tuple[float, ...] = ()
     for name, value in written.constraints.items():
         at = (*key, "constraints", name)
         source.check_known(name, ("area_um2",), at, "constraint")
-        most = locate(value, source, at).quantity({}, COUNT).value
-        if not most > 0:
-            raise source.error(at, f"{name} is at most a number above 0, found {value!r}")
-        at_most[name] = float(most)
+        if isinstance(value, list):
+            budgets = _budgets(name, value, source, at)
+            at_most[name] = budgets[-1]
+        else:
+            at_most[name] = _bound(name, value, source, at)
+    if budgets and written.objectives[0].metric == "area_um2":
+        raise source.error(
+            (*key, "objectives", 0),
+            "the best design of each budget is that of the first objective, which cannot be area",
+        )
+    _check_compared(written, source, key)
     objectives = tuple(Objective(each.metric, each.mean) for each in written.objectives)
     if len({each.column for each in objectives}) < len(objectives):
         raise source.error((*key, "objectives"), "objectives: one stands there twice")
-    return Search(ranges, settle, objectives, at_most, accounting, written.method, written.trials, written.seed)
+    return Search(
+        ranges,
+        settle,
+        objectives,
+        at_most,
+        accounting,
+        written.method,
+        written.trials,
+        written.seed,
+        budgets,
+        dict(written.compare),
+    )
+
+
+def _bound(name: str, value: Any, source: Source, key: Key) -> float:
+    most = locate(value, source, key).quantity({}, COUNT).value
+    if not most > 0:
+        raise source.error(key, f"{name} is at most a number above 0, found {value!r}")
+    return float(most)
+
+
+def _budgets(name: str, values: Sequence[Any], source: Source, key: Key) -> tuple[float, ...]:
+    """Bounds of which each has a best design, ascending."""
+    if not values:
+        raise source.error(key, f"{name}: no budget; give a number, or a list of one or more")
+    found = [_bound(name, value, source, (*key, number)) for number, value in enumerate(values)]
+    for number, value in enumerate(found[1:], 1):
+        if value <= found[number - 1]:
+            raise source.error(
+                (*key, number), f"{name}: budgets ascend, found {values[number]!r} after {values[number - 1]!r}"
+            )
+    return tuple(found)
+
+
+def _check_compared(written: WrittenSearch, source: Source, key: Key) -> None:
+    """Samplers are compared with the exact front of two objectives, which takes all candidates. Raises SpecError."""
+    if not written.compare:
+        return
+    at = (*key, "compare")
+    for name, trials in written.compare.items():
+        source.check_known(name, SAMPLERS, (*at, name), "sampler")
+        if trials < 1:
+            raise source.error((*at, name), f"trials is 1 or more, found {trials}")
+        if name in ONE_OBJECTIVE:
+            raise source.error((*at, name), f"{name} takes one objective; fronts are compared of two")
+    if written.method != "exhaustive":
+        raise source.error(at, "samplers are compared with the front of all candidates: give method: exhaustive")
+    if len(written.objectives) != 2:
+        raise source.error(at, f"fronts are compared of two objectives, found {len(written.objectives)}")
 
 
 def _range(

@@ -67,6 +67,7 @@ class Pricer:
             )
         self.study, self.design, self.search, self.accounting = study, design, search, accounting
         self.part = design.parts[0]
+        self.refused: SpecError | None = None
         self.ranges: tuple[Range, ...] = search.ranges[design.name]
         self.points = [
             Point(dict(zip(study.sweep, values, strict=True))) for values in itertools.product(*study.sweep.values())
@@ -91,11 +92,16 @@ class Pricer:
         return found
 
     def areas(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Area of each candidate's chip in um2, infinite where the tables have no such component."""
+        """Area of each candidate's chip in um2, infinite where the tables have no such component; where they have none for
+        any, `refused` says which."""
         own = self.design.architecture.parameters
         settings = self.settings(places, self.points[0])
         hardware = self.design.architecture.resolve({name: value for name, value in settings.items() if name in own})
-        tables, exists = component_tables(hardware, self.accounting)
+        try:
+            tables, exists = component_tables(hardware, self.accounting)
+        except SpecError as error:
+            self.refused = error
+            return np.full(len(places), np.inf)
         area = sum(area_by_component(hardware, tables, self.accounting).values())
         return np.where(np.broadcast_to(exists, len(places)), np.broadcast_to(area, len(places)), np.inf)
 
@@ -112,7 +118,7 @@ class Pricer:
         names = ("latency_s", "energy_pj", "dram_bytes", "edp")
         columns = {name: np.full((len(places), count), np.inf) for name in names}
         options = np.zeros((len(places), count), dtype=np.int64)
-        allowed = np.flatnonzero(areas <= self.search.at_most.get("area_um2", np.inf))
+        allowed = np.flatnonzero(np.isfinite(areas) & (areas <= self.search.at_most.get("area_um2", np.inf)))
         step = max(1, ROWS_AT_ONCE // count)
         for start in range(0, len(allowed), step):
             rows = allowed[start : start + step]

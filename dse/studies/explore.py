@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +20,9 @@ from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, LENGTH,
 from dse.specs.search import Search
 from dse.specs.source import Source, SpecError
 from dse.specs.study import Design, Study
+from dse.studies.budgets import Budgeted, best_within, rank_designs
 from dse.studies.candidates import Priced, Pricer
+from dse.studies.convergence import converge
 from dse.studies.run import StudyResult, accountings, run_study
 
 if TYPE_CHECKING:
@@ -27,6 +32,12 @@ SMALL_SPACE = 100_000
 """Candidates that `method: auto` enumerates."""
 BATCH = 50
 """Trials that are asked for, and priced, together."""
+NEEDED = {"gp": "torch", "cmaes": "cmaes"}
+"""Packages that samplers need and that are not installed with this one."""
+GAUSSIAN = ("gp",)
+"""Samplers that model the objectives' values, and not only their order."""
+BATCHES = {"gp": 1}
+"""Where they are fewer: each trial of a Gaussian process is worth more than the time to price it."""
 NO_VALUE = 1e30
 """What Optuna is told of a candidate that cannot be; its constraint says that it cannot."""
 Progress = Callable[[str, int, int], None]
@@ -35,11 +46,14 @@ Progress = Callable[[str, int, int], None]
 @dataclass(frozen=True)
 class Explored:
     """What a search found: `trials` has a row per candidate, with `on_front`; `winners` the best design of each, as a
-    study; `method` how each design's space was searched."""
+    study; `method` how each design's space was searched; `budgets` the best of each within each budget, where the search
+    has several; `convergence` how samplers come near the exact front, where it compares some."""
 
     trials: pd.DataFrame
     winners: Study
     method: Mapping[str, str]
+    budgets: Budgeted | None = None
+    convergence: pd.DataFrame | None = None
 
 
 def explore(
@@ -53,7 +67,11 @@ def explore(
     search = study.search
     assert search is not None
     accounting = accountings(study)[search.accounting]
+    for sampler in (search.method, *search.compare):
+        _check_installed(sampler)
     tables, methods, designs = [], {}, dict(study.designs)
+    budgets: list[Budgeted] = []
+    convergence: list[pd.DataFrame] = []
     if search.method == "exhaustive" and (trials is not None or storage is not None):
         raise SpecError(f"--trials and --storage are of a search that samples; {study.name} prices all candidates")
     for name in search.ranges:
@@ -70,12 +88,22 @@ def explore(
             methods[name] = f"{len(places):,} of {size:,} candidates, {search.method}"
         table = pricer.table(places, priced)
         if not table["feasible"].any():
-            raise _none_feasible(study, search, name, priced)
+            raise _none_feasible(pricer, priced)
+        if search.budgets:
+            budgets.append(best_within(pricer, places, priced))
+        if search.compare:
+            convergence.append(compare_samplers(pricer, table, progress))
         tables.append(table)
         designs[name] = winner(pricer, places, priced, _best(search, table))
     joined = pd.concat(tables, ignore_index=True)
     joined["on_front"] = _on_front(search, joined)
-    return Explored(joined, replace(study, designs=designs), methods)
+    return Explored(
+        joined,
+        replace(study, designs=designs),
+        methods,
+        rank_designs(budgets) if budgets else None,
+        pd.concat(convergence, ignore_index=True) if convergence else None,
+    )
 
 
 def run_search(
@@ -90,6 +118,25 @@ def run_search(
     explored = explore(study, trials=trials, storage=storage, progress=progress)
     given = run_study(replace(study, search=None), advance).frame
     return replace(run_study(explored.winners, advance), explored=explored, given=given)
+
+
+def compare_samplers(pricer: Pricer, exact: pd.DataFrame, progress: Progress) -> pd.DataFrame:
+    """How near each sampler that the search compares comes to the front of all candidates, trial by trial."""
+    search, columns = pricer.search, _columns(pricer.search)
+    frames = []
+    for sampler, trials in search.compare.items():
+        own = Pricer(pricer.study, pricer.design, replace(search, method=sampler), pricer.accounting)
+
+        def named(name: str, done: int, of: int, sampler: str = sampler) -> None:
+            progress(f"{name}, {sampler}", done, of)
+
+        places, priced = _sample(own, trials, None, named)
+        tried = own.table(places, priced)
+        frame = converge(exact.loc[exact["feasible"], columns], tried[columns].where(tried["feasible"], np.inf))
+        frame.insert(0, "design", pricer.design.name)
+        frame.insert(1, "sampler", sampler)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)
 
 
 def _columns(search: Search) -> list[str]:
@@ -110,10 +157,13 @@ def _on_front(search: Search, table: pd.DataFrame) -> NDArray[np.bool_]:
     return found
 
 
-def _none_feasible(study: Study, search: Search, name: str, priced: Priced) -> SpecError:
+def _none_feasible(pricer: Pricer, priced: Priced) -> SpecError:
     """Says which bound no candidate of a design meets, and the closest miss."""
-    bound = search.at_most.get("area_um2")
+    study, name = pricer.study, pricer.design.name
+    bound = pricer.search.at_most.get("area_um2")
     least = float(priced.area_um2.min())
+    if least == np.inf and pricer.refused is not None:
+        return pricer.refused
     if bound is not None and least > bound:
         return study.source.error(
             ("search", "constraints", "area_um2"),
@@ -189,27 +239,40 @@ def _sample(pricer: Pricer, wanted: int, storage: str | None, progress: Progress
     study = _optuna_study(pricer, storage)
     import optuna
 
+    if pricer.search.method == "grid":
+        wanted = min(wanted, pricer.search.sizes[pricer.design.name])
     done = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
-    if not done:
+    if not done and pricer.search.method != "grid":  # a grid comes to it by itself, and only once
         _enqueue_published(pricer, study)
     count = len(done)
     space: dict[str, optuna.distributions.BaseDistribution] = {
         each.name: optuna.distributions.IntDistribution(0, len(each.values) - 1) for each in pricer.ranges
     }
+    batch = BATCHES.get(pricer.search.method, BATCH)
     while count < wanted:
-        asked = [study.ask(space) for _ in range(min(BATCH, wanted - count))]
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of infinite values, which are meant
+            asked = [study.ask(space) for _ in range(min(batch, wanted - count))]
         places = np.array([[trial.params[each.name] for each in pricer.ranges] for trial in asked], dtype=np.int64)
         priced = pricer.price(places)
         values = np.stack([priced.aggregated(objective) for objective in pricer.search.objectives], axis=1)
         for trial, own, violation in zip(asked, values, _violations(pricer, priced), strict=True):
             if violation > 0:
                 trial.set_user_attr("violation", float(violation))
-            study.tell(trial, [float(value) if np.isfinite(value) else NO_VALUE for value in own])
+            study.tell(trial, _told(own, pricer.search.method))
         count += len(asked)
         progress(pricer.design.name, count, wanted)
     finished = [trial for trial in study.get_trials(deepcopy=False) if trial.state == optuna.trial.TrialState.COMPLETE]
     places = np.array([[trial.params[each.name] for each in pricer.ranges] for trial in finished], dtype=np.int64)
     return places, pricer.price(places)
+
+
+def _told(values: NDArray[np.float64], method: str) -> list[float]:
+    """What Optuna is told of a candidate's objectives. A Gaussian process hears their logarithms, since it takes them to be
+    spread evenly and they span orders of magnitude, and infinity where a candidate cannot be, which it takes for the worst
+    that it has seen; a large number would drown all others."""
+    if method in GAUSSIAN:
+        return [math.log(value) if np.isfinite(value) else math.inf for value in values.tolist()]
+    return [value if np.isfinite(value) else NO_VALUE for value in values.tolist()]
 
 
 def _violations(pricer: Pricer, priced: Priced) -> NDArray[np.float64]:
@@ -241,7 +304,7 @@ def _optuna_study(pricer: Pricer, storage: str | None) -> optuna.Study:
     try:
         study = optuna.create_study(
             storage=storage,
-            sampler=_sampler(search),
+            sampler=_sampler(pricer),
             study_name=name,
             directions=["minimize"] * len(search.objectives),
             load_if_exists=storage is not None,
@@ -264,8 +327,10 @@ def _optuna_study(pricer: Pricer, storage: str | None) -> optuna.Study:
     return study
 
 
-def _sampler(search: Search) -> optuna.samplers.BaseSampler:
+def _sampler(pricer: Pricer) -> optuna.samplers.BaseSampler:
     import optuna
+
+    search = pricer.search
 
     def constraints(trial: optuna.trial.FrozenTrial) -> Sequence[float]:
         return (float(trial.user_attrs.get("violation", 0.0)),)
@@ -279,16 +344,42 @@ def _sampler(search: Search) -> optuna.samplers.BaseSampler:
         "nsgaiii": lambda: samplers.NSGAIIISampler(seed=search.seed, constraints_func=constraints),
         "cmaes": lambda: samplers.CmaEsSampler(seed=search.seed),
         "qmc": lambda: samplers.QMCSampler(seed=search.seed, scramble=True),
+        "grid": lambda: _grid(pricer),
         "random": lambda: samplers.RandomSampler(seed=search.seed),
     }
-    import warnings
-
     with warnings.catch_warnings(action="ignore"):
-        try:
-            sampler: optuna.samplers.BaseSampler = made[search.method]()
-        except ImportError as error:
-            raise SpecError(f"method {search.method}: {str(error).splitlines()[0]}") from None
+        sampler: optuna.samplers.BaseSampler = made[search.method]()
     return sampler
+
+
+def _check_installed(sampler: str) -> None:
+    """Refuse a sampler before anything is priced where its package is not there. Raises SpecError."""
+    package = NEEDED.get(sampler)
+    if package is not None and importlib.util.find_spec(package) is None:
+        raise SpecError(f"the sampler {sampler} needs the package {package}: pip install '{package}'")
+
+
+LARGEST_GRID = 1 << 20
+"""Candidates that a grid may have: Optuna lists and shuffles all of them first."""
+
+
+def _grid(pricer: Pricer) -> optuna.samplers.BaseSampler:
+    """All candidates in a random order, each once."""
+    import optuna
+
+    class Grid(optuna.samplers.GridSampler):
+        """A grid that does not stop a loop of Optuna's after its last trial, since there is none."""
+
+        def after_trial(self, *args: Any, **kwargs: Any) -> None:
+            pass
+
+    size = pricer.search.sizes[pricer.design.name]
+    if size > LARGEST_GRID:
+        raise SpecError(
+            f"method grid: {pricer.design.name} has {size:,} candidates; a grid has at most {LARGEST_GRID:,}; allowed: "
+            "exhaustive, or random"
+        )
+    return Grid({each.name: list(range(len(each.values))) for each in pricer.ranges}, seed=pricer.search.seed)
 
 
 def _enqueue_published(pricer: Pricer, study: optuna.Study) -> None:

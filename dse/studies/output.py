@@ -21,6 +21,8 @@ from dse.specs.study import MapSearch, Part
 from dse.studies.run import StudyResult, accountings
 from dse.studies.summary import compare
 
+SEARCH_FIGURES = ("front", "comparison", "budgets", "winners", "convergence")
+"""What a search draws by itself."""
 VERSIONS_OF = ("dse", "numpy", "pandas", "matplotlib")
 
 
@@ -60,13 +62,23 @@ def write_results(
     result: StudyResult, folder: Path, draw: Callable[[Path], None] | None, settings: Mapping[str, Any]
 ) -> None:
     """Write results.csv, breakdown.csv, components.csv, run.yaml and what `draw` makes into `folder`."""
-    drawn = [f"{figure.name}.{kind}" for figure in result.study.figures for kind in ("png", "pdf")]
+    names = [figure.name for figure in result.study.figures]
+    if result.explored is not None:
+        names += SEARCH_FIGURES
+    drawn = [f"{name}.{kind}" for name in names for kind in ("png", "pdf")]
     with all_or_nothing(folder, () if draw else drawn) as scratch:
         write_csv(result.frame, scratch / "results.csv")
         write_csv(result.breakdown, scratch / "breakdown.csv")
         write_csv(result.components, scratch / "components.csv")
         if result.explored is not None:
             write_csv(result.explored.trials, scratch / "trials.csv")
+            if result.explored.convergence is not None:
+                write_csv(result.explored.convergence, scratch / "convergence.csv")
+            budgets = result.explored.budgets
+            if budgets is not None:
+                write_csv(budgets.overall, scratch / "budgets.csv")
+                if budgets.by_axis is not None:
+                    write_csv(budgets.by_axis, scratch / f"budgets_by_{budgets.axis}.csv")
             for baseline in result.study.baselines[:1]:
                 write_csv(compare(result, baseline), scratch / "comparison.csv")
         if result.maps:

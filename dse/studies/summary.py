@@ -6,6 +6,9 @@ import numpy as np
 import pandas as pd
 
 from dse.specs.choices import MODEL_AXIS
+from dse.studies.budgets import Budgeted
+from dse.studies.candidates import Priced
+from dse.studies.convergence import RATIOS
 from dse.studies.run import StudyResult
 
 PRESETS_AS_PUBLISHED = ("published",)
@@ -85,6 +88,62 @@ def compare(result: StudyResult, baseline: str) -> pd.DataFrame:
         for value in ("speedup", "energy"):
             columns[f"{value}_{which}"] = groups[value].agg(geometric_mean)
     return pd.DataFrame(columns).reset_index()
+
+
+def as_given(result: StudyResult) -> pd.DataFrame:
+    """The designs as the study has them, a row each: area and objectives as the search puts the points together."""
+    search = result.study.search
+    assert search is not None
+    assert result.given is not None
+    given = result.given[result.given["accounting"] == search.accounting]
+    given = given.assign(edp=given["latency_s"] * given["energy_pj"])
+    rows = []
+    for name, own in given.groupby("design", sort=False):
+        columns = {
+            metric: own[metric].to_numpy(dtype=float)[None]
+            for metric in ("latency_s", "energy_pj", "dram_bytes", "edp")
+        }
+        priced = Priced(columns, own["area_um2"].to_numpy(dtype=float)[:1], np.zeros((1, len(own)), dtype=np.int64), ())
+        values = {each.column: float(priced.aggregated(each)[0]) for each in search.objectives}
+        rows.append({"design": name, "area_um2": float(priced.area_um2[0]), **values})
+    return pd.DataFrame(rows)
+
+
+def budget_table(budgets: Budgeted) -> pd.DataFrame:
+    """The best of each design within each budget, for reading: mm2, the objective, and how far it is behind the best."""
+    frame = budgets.overall
+    names = list(frame.columns)
+    parameters = names[names.index("design") + 1 : names.index("area_um2")]
+    shown = frame[["design", *parameters, budgets.objective, "energy_pj_geometric", "behind", "best"]].copy()
+    shown.insert(0, "budget_mm2", frame["budget_um2"] / 1e6)
+    shown.insert(2, "area_mm2", frame["area_um2"] / 1e6)
+    return shown.loc[:, ~shown.columns.duplicated()]
+
+
+def winners_table(budgets: Budgeted) -> pd.DataFrame:
+    """The design that wins by budget in mm2, down, and by the sweep's axis, across; of several that are equal the first."""
+    assert budgets.by_axis is not None
+    best = budgets.by_axis[budgets.by_axis["best"]].drop_duplicates(["budget_um2", budgets.axis])
+    best = best.assign(budget_mm2=best["budget_um2"] / 1e6)
+    table = best.pivot(index="budget_mm2", columns=budgets.axis, values="design").fillna("")
+    table = table[list(dict.fromkeys(budgets.by_axis[budgets.axis]))]
+    table.columns = pd.Index([str(place) for place in table.columns])
+    return table.reset_index()
+
+
+def convergence_table(convergence: pd.DataFrame, enough: float = 0.95) -> pd.DataFrame:
+    """How far each sampler came, and after how many trials it had so much of the front (0: never)."""
+    rows = []
+    for (design, sampler), own in convergence.groupby(["design", "sampler"], sort=False):
+        row: dict[str, object] = {"design": design, "sampler": sampler, "trials": len(own)}
+        for ratio in RATIOS:
+            reached = own.loc[own[ratio] >= enough, "trial"]
+            row[ratio] = own[ratio].iloc[-1]
+            row[f"{enough:.0%} after" + (" (log)" if ratio.endswith("_log") else "")] = (
+                int(reached.iloc[0]) if len(reached) else 0
+            )
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def front_table(result: StudyResult) -> pd.DataFrame:

@@ -258,3 +258,17 @@ def test_the_largest_tile_that_fits_is_the_fastest_on_the_chip_that_wins(length:
         search = replace(study.search, ranges={"flat": ranges}, at_most={}, settle={"flat": settled})
         latencies.append(Pricer(one, design, search, CORRECTED).price(places).columns["latency_s"].min(axis=0))
     assert latencies[0].tolist() == latencies[1].tolist()
+
+
+def test_one_candidate_alone_that_cannot_be_is_infinite_too(write_spec: Write) -> None:
+    """A buffer of 512 KiB as wide as 256 columns is in no table: among others or alone, at one point or two."""
+    parameters = {"fusemax": {"buffer": {"choices": ["512 KiB", "8 MiB"]}}}
+    study = small(write_spec, parameters=parameters, settle={})
+    assert study.search is not None
+    pricer = Pricer(study, study.designs["fusemax"], study.search, CORRECTED)
+    both, alone = pricer.price(np.array([[0], [1]])), pricer.price(np.array([[0]]))
+    assert both.feasible.tolist() == [False, True]
+    assert np.isinf(alone.area_um2[0])
+    assert np.isinf(alone.columns["latency_s"]).all()
+    with pytest.raises(SpecError, match="no SRAM of 524,288 bytes at 4096 bit"):
+        explore(small(write_spec, parameters={"fusemax": {"buffer": {"choices": ["512 KiB"]}}}, settle={}))
