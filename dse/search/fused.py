@@ -100,48 +100,63 @@ class Task:
         return Rest(math.inf if buffer is None else self.problem.levels[buffer].capacity, self.rest)
 
 
-def map_fused(
-    problems: Sequence[Sequence[Problem]],
-    fusion: Fusion,
-    objective: str,
-    *,
-    demanded: Sequence[tuple[int, int]] | None = None,
-    known: Mapping[str, float] | None = None,
-    jobs: int = 1,
-    progress: Callable[[str, float], None] = lambda name, share: None,
-) -> FusedMap | None:
-    """The mapping of least `objective` over all ways to fuse; `problems` holds each Einsum's, one for each unit.
+class FusedSearch:
+    """The search for the mapping of least `objective` over all ways to fuse, whose outer parts are begun at once.
 
-    `demanded` are the only groups allowed, as (first, end); `known` is what some mapping costs, in the units of
-    `FusedMap.costs`, so that nothing is looked at which costs more. None where there is no valid mapping.
+    `problems` holds each Einsum's, one for each unit; `demanded` are the only groups allowed, as (first, end).
     """
-    wide = [[with_shared_loops(problem, fusion) for problem in own] for own in problems]
-    search = _Search(wide, fusion, objective, _keys(wide), demanded)
-    most = {}
-    if known is not None:
-        most = {OBJECTIVES[objective][0]: known[OBJECTIVES[objective][0]]}
-        most = {metric: value / (wide[0][0].word_bytes if metric == "dram" else 1) for metric, value in most.items()}
-    with Pool(jobs) as pool:
-        parts = pool.map(_outer_part, search.tasks(most), _points)
+
+    def __init__(
+        self,
+        problems: Sequence[Sequence[Problem]],
+        fusion: Fusion,
+        objective: str,
+        pool: Pool,
+        *,
+        demanded: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        wide = [[with_shared_loops(problem, fusion) for problem in own] for own in problems]
+        self.search, self.pool = _Search(wide, fusion, objective, _keys(wide), demanded), pool
+        self.outer = pool.begin(_outer_part, self.search.tasks({}), _points)
+
+    def best(
+        self,
+        known: Callable[[], Mapping[str, float]] = dict,
+        progress: Callable[[str, float], None] = lambda name, share: None,
+    ) -> FusedMap | None:
+        """What is found; None where there is no valid mapping.
+
+        `known` says what some mapping costs, in the units of `FusedMap.costs`, so that in the end nothing is looked at
+        which costs more.
+        """
+        search = self.search
+        parts = self.outer.results()
         outer = search.join(parts)
         progress("outer parts", 1 / 3)
         if outer is None:
             return None
-        tried = map(outer.best, search.limits(outer.floor, most))
+        first = OBJECTIVES[search.objective][0]
+
+        def most() -> dict[str, float]:
+            per_unit = search.problems[0][0].word_bytes if first == "dram" else 1
+            return {metric: value / per_unit for metric, value in known().items() if metric == first}
+
+        tried = (outer.best(limit) for limit in search.limits(outer.floor, most, settle=False))
         least = next((found[0] for found in tried if found is not None), None)
         if least is None:
             return None
         progress("least of all", 1 / 2)
-        for limit in search.limits(least, most):
+        for limit in search.limits(least, most, settle=True):
             outer.best(limit)
             rests = outer.rests(search.amounts)
-            exact = pool.map(_candidates, search.tasks(limit, rests, [part.inside for part in parts]), _points)
+            tasks = search.tasks(limit, rests, [part.inside for part in parts])
+            exact = self.pool.begin(_candidates, tasks, _points).results()
             join = search.join(exact)
             best = None if join is None else join.best(limit)
             if join is not None and best is not None:
                 progress("every mapping", 1.0)
                 return search.finished(exact, best, outer.priced + join.priced)
-    return None
+        return None
 
 
 def fused_traffic(
@@ -155,9 +170,9 @@ def fused_traffic(
     the outermost memory and the buffer alone."""
     wide = [[with_shared_loops(problem, fusion)] for problem in problems]
     search = _Search(wide, fusion, "dram", _keys(wide), None)
-    tasks, found = search.tasks({}), {}
+    tasks, found = search.tasks({}), dict[int, Candidates]()
     with Pool(jobs) as pool:
-        for place, part in pool.done(_candidates, tasks, _points):
+        for place, part in pool.begin(_candidates, tasks, _points).done():
             found[place] = part
             progress(tasks[place].problem.einsum, len(found) / (len(tasks) + 1))
     parts = [found[place] for place in range(len(tasks))]
@@ -247,8 +262,11 @@ class _Search:
         found[self.keys.index(COMPUTE)] = [("latency",)]
         return found
 
-    def limits(self, least: Mapping[str, float], most: Mapping[str, float]) -> Iterator[dict[str, float]]:
-        """What mappings may come to, wider and wider, where nothing can come to less than `least`.
+    def limits(
+        self, least: Mapping[str, float], most: Callable[[], Mapping[str, float]], *, settle: bool
+    ) -> Iterator[Mapping[str, float]]:
+        """What mappings may come to, wider and wider, where nothing can come to less than `least`: in the end `most`, and
+        where a round costs much, to `settle` things, nothing wider than that.
 
         Of latency and DRAM traffic, of which many mappings reach the least, first with what breaks ties.
         """
@@ -256,10 +274,10 @@ class _Search:
         if first in ("latency", "dram"):
             yield from ({first: least[first], second: least[second] * (1 + slack)} for slack in SLACKS)
         for slack in SLACKS:
-            if first in most and least[first] * (1 + slack) >= most[first]:
+            if settle and slack > SLACKS[0] and least[first] * (1 + slack) >= most().get(first, math.inf):
                 break
             yield {first: least[first] * (1 + slack)}
-        yield dict(most)
+        yield most()
 
     def grouped(self, candidates: Sequence[Candidates]) -> list[list[Candidates]]:
         """Candidates by Einsum."""
