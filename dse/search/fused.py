@@ -67,8 +67,8 @@ class FusedMap:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a run leaves of one Einsum on one unit, by shared loops and what stays, and how to read a nest back; and the
-    least energy of what is inside the buffer, if asked for."""
+    """What a run leaves of one Einsum on one unit, by shared loops and what stays, and how to read a nest back; of outer
+    parts also the least energy of what is inside the buffer, and how many mappings there are in all."""
 
     problem: Problem
     rows: tuple[Rows, ...]
@@ -76,6 +76,7 @@ class Candidates:
     priced: int
     cut: Mapping[str, int]
     inside: float = 0.0
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,8 @@ class FusedSearch:
             best = None if join is None else join.best(limit)
             if join is not None and best is not None:
                 progress("every mapping", 1.0)
-                return search.finished(exact, best, outer.priced + join.priced)
+                size = math.prod(sum(part.size for part in own) for own in search.grouped(parts))
+                return search.finished(exact, best, outer.priced + join.priced, size)
         return None
 
 
@@ -293,9 +295,9 @@ class _Search:
         return Join(self.fusion, rows, self.objective, self.demanded) if all(rows) else None
 
     def finished(
-        self, candidates: Sequence[Candidates], best: tuple[Mapping[str, float], Sequence[Step]], joined: int
+        self, candidates: Sequence[Candidates], best: tuple[Mapping[str, float], Sequence[Step]], joined: int, size: int
     ) -> FusedMap:
-        """The mapping that was found, Einsum by Einsum, where so many states were `joined`."""
+        """The mapping that was found, Einsum by Einsum, where so many states were `joined`, of a space of this `size`."""
         costs, steps = best
         placed, groups = [], []
         for own, step in zip(self.grouped(candidates), steps, strict=True):
@@ -315,7 +317,6 @@ class _Search:
         for each in candidates:
             cut.update(each.cut)
         priced = sum(each.priced for each in candidates) + joined
-        size = _size(self.problems)
         word = self.problems[0][0].word_bytes
         in_bytes = {**costs, "capacity": costs["capacity"] * word, "dram": costs["dram"] * word}
         return FusedMap(tuple(placed), tuple(groups), in_bytes, Proof(size, priced, dict(sorted(cut.items()))))
@@ -335,6 +336,10 @@ def _candidates(task: Task) -> Candidates:
 
 
 def _outer_part(task: Task) -> Candidates:
+    return replace(_outer_rows(task), size=size_of(Mapspace(task.problem)))
+
+
+def _outer_rows(task: Task) -> Candidates:
     """The outer parts of its mappings; where others can find nothing in its buffer, the least of each cost as one."""
     problem = task.problem
     if problem.shared or problem.stays:
@@ -381,14 +386,17 @@ def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key
     found = []
     kind = shared * len(run.stays) + label
     order = np.argsort(kind, kind="stable")
-    for own in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+    groups = np.split(order, np.flatnonzero(np.diff(kind[order])) + 1)
+    firsts = population.origin[[own[0] for own in groups]]
+    extents = before.extents[last.origin[firsts]]
+    alone = np.where([name in fusion.cascade.iterative for name in problem.ranks], 1, extents)
+    held = {name: run.space.held((name,), alone).tolist() for stays in run.stays for name, _ in stays}
+    for number, own in enumerate(groups):
         place = population.origin[own]
-        extents = before.extents[last.origin[place[0]]]
         _, loop_order = run.space.decode(int(last.choice[place[0]]))
-        loops = problem.shared_loops(extents.tolist(), loop_order)
+        loops = problem.shared_loops(extents[number].tolist(), loop_order)
         stays = run.stays[int(label[own[0]])]
-        alone = np.where([name in fusion.cascade.iterative for name in problem.ranks], 1, extents)[None, :]
-        waits = {name: float(run.space.held((name,), alone)[0]) for name, _ in stays}
+        waits = {name: held[name][number] for name, _ in stays}
         found.append(
             Rows(
                 buffer,
