@@ -85,7 +85,12 @@ def run(
         typer.Option("--set", metavar="DESIGN.PARAMETER=VALUE", help="Set a design's parameter; repeat for more."),
     ] = None,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Draw the study's figures.")] = True,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Mappings searched side by side.")] = 1,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", min=1, help="Mappings searched side by side; of a search that samples, processes at it."
+        ),
+    ] = 1,
     trials: Annotated[
         int | None,
         typer.Option("--trials", min=1, help="Of a search that samples: trials in all, earlier runs included."),
@@ -93,7 +98,10 @@ def run(
     storage: Annotated[
         str | None,
         typer.Option(
-            "--storage", metavar="URL", help="Keep a search's trials there and go on with them: sqlite:///FILE."
+            "--storage",
+            metavar="URL",
+            help="Keep a search's trials there, go on with them, and share them with other processes: FILE.journal, "
+            "sqlite:///FILE or postgresql://USER@HOST/DATABASE.",
         ),
     ] = None,
     form: Format = "table",
@@ -120,17 +128,11 @@ def run(
     steps = len(loaded.designs) * len(loaded.accounting) + (len(loaded.figures) if figures else 0)
     with step_bar(loaded.name, steps) as advance:
         if loaded.search is not None:
-            from dse.report.progress import share_bar
+            from dse.report.progress import search_bar
             from dse.studies.explore import run_search
 
-            with share_bar(f"{loaded.name}: searching") as share:
-                result = run_search(
-                    loaded,
-                    advance,
-                    trials=trials,
-                    storage=storage,
-                    progress=lambda name, done, of: share(f"{name}: {done:,} of {of:,}", done / of),
-                )
+            with search_bar(loaded.name) as progress:
+                result = run_search(loaded, advance, trials=trials, storage=storage, jobs=jobs, progress=progress)
         elif trials is not None or storage is not None:
             raise SpecError(f"--trials and --storage are of a search; {loaded.name} has none")
         else:

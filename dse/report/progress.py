@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dse.studies.tally import Status
 
 
 @contextmanager
@@ -52,5 +58,41 @@ def share_bar(name: str) -> Iterator[Callable[[str, float], None]]:
             nonlocal furthest
             furthest = max(furthest, share)
             bar.update(task, completed=furthest, description=part)
+
+        yield advance
+
+
+@contextmanager
+def search_bar(name: str) -> Iterator[Callable[[Status], None]]:
+    """A bar of a search's candidates: how many a second, which share can be, the least of each objective so far, and an
+    estimate of the time left; nothing where stderr is a file."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda status: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.fields[design]}"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=1, design=name)
+        now, begun, before = "", 0.0, 0
+
+        def advance(status: Status) -> None:
+            nonlocal now, begun, before
+            if status.design != now:
+                now, begun, before = status.design, time.monotonic(), status.done
+                bar.reset(task, total=status.wanted, completed=status.done)
+            seconds = time.monotonic() - begun
+            rate = f"{(status.done - before) / seconds:,.0f}/s" if seconds > 0 and status.done > before else ""
+            share = f"{status.feasible / status.done:.0%} can be" if status.done else ""
+            best = [f"{column} {value:.4g}" for column, value in status.best.items() if value < math.inf]
+            described = "; ".join(part for part in (rate, share, f"least {', '.join(best)}" if best else "") if part)
+            bar.update(task, completed=status.done, total=status.wanted, design=now, description=described)
 
         yield advance

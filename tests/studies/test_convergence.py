@@ -14,7 +14,8 @@ import pytest
 from dse.specs.source import SpecError
 from dse.specs.study import Study, load_study, load_study_file
 from dse.studies.convergence import RATIOS, converge
-from dse.studies.explore import NEEDED, NO_VALUE, _told, explore
+from dse.studies.explore import explore
+from dse.studies.sampling import NEEDED, NO_VALUE, _told
 from dse.studies.summary import convergence_table
 
 from .test_search import data
