@@ -166,10 +166,12 @@ def run(
             _print(convergence_table(result.explored.convergence), form, "Samplers: share of the front's hypervolume")
         for baseline in loaded.baselines[:1]:
             _print(compare(result, baseline), form, "As published and searched: geometric means over the models")
-    if result.analysis is not None and form == "table":
+    if result.analysis is not None:
         from dse.report.sensitivity import headline_lines
 
         _print(result.analysis.indices, form, "Sobol' indices: share of each headline's variance, with 95 % bounds")
+        if form != "table":
+            return
         _print(result.analysis.distribution, form, "Headlines: as the study has them, median, 5 % and 95 %")
         print("\n".join(headline_lines(result)))
     summary = summarize(result)

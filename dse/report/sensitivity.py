@@ -44,8 +44,9 @@ def _headlines(result: StudyResult) -> Iterator[tuple[Headline, dict[str, float]
     assert result.analysis is not None
     assert result.study.sensitivity is not None
     for headline in result.study.sensitivity.headlines:
-        own = result.analysis.distribution.set_index("headline").loc[headline.name]
-        spread = {str(name): float(value) for name, value in own.items()}
+        distribution = result.analysis.distribution
+        own = distribution[distribution["headline"] == headline.name].drop(columns="headline")
+        spread = {str(name): float(values.iloc[0]) for name, values in own.items()}
         yield headline, spread, result.analysis.indices[result.analysis.indices["headline"] == headline.name]
 
 
@@ -65,7 +66,7 @@ def _indices(result: StudyResult) -> Drawing:
     headlines = list(_headlines(result))
     counts = [max(1, int((rows["total_order"] > 0).sum())) for _, _, rows in headlines]
     drawing, panels = plt.subplots(
-        len(headlines), 1, figsize=(7.6, 1.0 + sum(0.95 + 0.46 * count for count in counts)), layout="constrained",
+        len(headlines), 1, figsize=(7.6, 1.0 + sum(1.05 + 0.46 * count for count in counts)), layout="constrained",
         squeeze=False, sharex=True, height_ratios=[count + 0.6 for count in counts],
     )  # fmt: skip
     for panel, (headline, spread, rows) in zip(panels[:, 0], headlines, strict=True):
@@ -73,18 +74,20 @@ def _indices(result: StudyResult) -> Drawing:
         places = np.arange(len(moving))
         for number, (order, name, colour) in enumerate(ORDERS):
             values = moving[f"{order}_order"].to_numpy()
-            reach = np.maximum(
+            bounds = np.maximum(
                 [values - moving[f"{order}_low"].to_numpy(), moving[f"{order}_high"].to_numpy() - values], 0
             )
             panel.barh(
-                places + (number - 0.5) * BAR, values, BAR, color=colour, label=name, xerr=reach,
+                places + (number - 0.5) * BAR, values, BAR, color=colour, label=name, xerr=bounds,
                 error_kw={"ecolor": "#333333", "elinewidth": 0.8, "capsize": 2},
             )  # fmt: skip
         panel.set_yticks(places, [_factor_label(factors[name]) for name in moving["factor"]], fontsize=8)
         panel.set_ylim(max(len(moving), 1) - 0.4, -0.6)
         panel.grid(visible=False, axis="y")
         panel.grid(visible=True, axis="x")
-        panel.set_title(f"{_headline_label(result, headline)}: {_range(spread)}", loc="left")
+        title = f"{_headline_label(result, headline)}: {spread['nominal']:.3g} as the study has it"
+        reach = f"5-95 %: {spread['p05']:.3g} to {spread['p95']:.3g}, median {spread['median']:.3g}"
+        panel.set_title(f"{title}\n{reach}", loc="left")
         if len(still):
             names = ", ".join(factors[name].label for name in still["factor"])
             panel.annotate(

@@ -124,12 +124,12 @@ def check_sensitivity(
     taken: dict[str, str] = {}
     factors = []
     for name, factor in written.factors.items():
-        factors.append(_factor(name, factor, dimensions, swept, source, (*key, "factors", name)))
         for number, target in enumerate(factor.targets):
             if target in taken:
                 at = (*key, "factors", name, "targets", number)
                 raise source.error(at, f"{target} is a target of {taken[target]} already")
-            taken[target] = name
+        factors.append(_factor(name, factor, dimensions, swept, source, (*key, "factors", name)))
+        taken |= dict.fromkeys(factor.targets, name)
     headlines = []
     for name, headline in written.headlines.items():
         headlines.append(_headline(name, headline, list(dimensions), source, (*key, "headlines", name)))
@@ -179,7 +179,8 @@ def _factor(
         if dimensions[design][parameter] != dimension:
             kinds = [DIMENSION_NAMES[each] for each in (dimension, dimensions[design][parameter])]
             raise source.error(
-                (*key, "targets", number), f"{name}: {written.targets[0]} is {kinds[0]}, {design}.{parameter} {kinds[1]}"
+                (*key, "targets", number),
+                f"{name}: {written.targets[0]} is {kinds[0]}, {design}.{parameter} {kinds[1]}",
             )
     label = written.label or name.replace("_", " ")
     if written.values is not None:
@@ -197,9 +198,7 @@ def _factor(
     for end in ("low", "high"):
         if getattr(written, end) is None:
             raise source.error(key, f"{name}: key {end!r} is missing; either low and high, or values")
-    low, high = (
-        _number(name, getattr(written, end), dimension, source, (*key, end)) for end in ("low", "high")
-    )
+    low, high = (_number(name, getattr(written, end), dimension, source, (*key, end)) for end in ("low", "high"))
     if low >= high:
         raise source.error(
             (*key, "low"), f"{name}: the range is empty: low is below high, found {written.low} and {written.high}"
@@ -232,5 +231,3 @@ def _headline(name: str, written: WrittenHeadline, designs: Sequence[str], sourc
         raise source.error(key, f"{name}: {written.value} is relative; name its baseline")
     metric, inverse = RELATIVE.get(written.value, (written.value, False))
     return Headline(name, written.value, metric, written.design, written.baseline, inverse, written.mean)
-
-

@@ -289,9 +289,7 @@ def load_study_file(path: Path) -> Study:
             for name, design in designs.items()
             if any(isinstance(part.mapping, MapSearch) for part in design.parts)
         ]
-        sensitivity = check_sensitivity(
-            file.sensitivity, dimensions, tuple(sweep), searched, tuple(accounting), source
-        )
+        sensitivity = check_sensitivity(file.sensitivity, dimensions, tuple(sweep), searched, tuple(accounting), source)
     if file.search is not None:
         search = check_search(
             file.search,

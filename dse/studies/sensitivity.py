@@ -140,13 +140,14 @@ def sobol_indices_of(
         vectorized=False,
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    low, high = np.asarray(bounds.low), np.asarray(bounds.high)
+    reach = np.stack([bounds.low, bounds.high])
     return SobolIndices(
-        np.concatenate([first, second]),
-        np.concatenate([outputs[:, 0], outputs[:, 1]], axis=1),
-        *orders,
-        np.stack([low[0], high[0]]),
-        np.stack([low[1], high[1]]),
+        points=np.concatenate([first, second]),
+        outputs=np.concatenate([outputs[:, 0], outputs[:, 1]], axis=1),
+        first=orders[0],
+        total=orders[1],
+        first_bounds=reach[:, 0],
+        total_bounds=reach[:, 1],
     )
 
 
@@ -257,8 +258,8 @@ class HeadlinePricer:
             if not np.all(feasible):
                 self._refuse(design, part, members, together, options, int(np.argmin(feasible)))
             for metric in METRICS:
-                values = np.broadcast_to(getattr(result, metric), count * len(members))
-                found[metric][:, members] = values.reshape(shape)
+                priced = np.broadcast_to(getattr(result, metric), count * len(members))
+                found[metric][:, members] = priced.reshape(shape)
         return found
 
     def _refuse(
