@@ -59,7 +59,7 @@ def test_the_study_writes_all_its_files_and_prints_both_headlines(call, tmp_path
     assert all(pd.api.types.is_numeric_dtype(frame[column]) for column in frame.columns[4:])
     record = yaml.safe_load((tmp_path / "out/run.yaml").read_text())
     assert record["study"]["name"] == "fusemax_attention"
-    assert set(record["versions"]) == {"dse", "numpy", "pandas", "matplotlib"}
+    assert set(record["versions"]) == {"dse", "numpy", "scipy", "pandas", "matplotlib"}
     for text in ("6.723", "0.7875", "1302.952", "1391.819", "corrected"):
         assert text in done.out
 
@@ -148,7 +148,7 @@ def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # ty
     [
         (
             ["run", "nope"],
-            "unknown study 'nope'; allowed: fusemax_area_pareto, fusemax_attention, fusemax_components, fusemax_end_to_end, fusemax_whole_layer, iso_area_fair, iso_area_frontier, iso_area_published, matmul_optimum, resnet50_eyeriss, search_convergence, transformer_linear, or a path to a YAML file",
+            "unknown study 'nope'; allowed: fusemax_area_pareto, fusemax_attention, fusemax_components, fusemax_end_to_end, fusemax_whole_layer, iso_area_fair, iso_area_frontier, iso_area_published, matmul_optimum, resnet50_eyeriss, search_convergence, sensitivity, transformer_linear, or a path to a YAML file",
         ),
         (["run", "none.yaml"], "no file none.yaml"),
         (

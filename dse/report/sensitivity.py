@@ -20,6 +20,8 @@ ORDERS = (("first", "alone (first order)", style.PALETTE[0]), ("total", "with th
 """The two bars of a factor: columns of the indices, how they are called, and colours."""
 BAR = 0.38
 BINS = 48
+SMALLEST_NAMED = 0.005
+"""Total order from which on a factor is named in a sentence."""
 
 
 def sensitivity_figures(result: StudyResult) -> Iterator[tuple[str, Drawing]]:
@@ -33,9 +35,13 @@ def headline_lines(result: StudyResult) -> list[str]:
     assert result.analysis is not None
     lines = []
     for headline, spread, rows in _headlines(result):
-        moving = rows[rows["total_order"] > 0].iloc[:3]
-        parts = [f"{row.factor} {row.total_order:.0%}" for row in moving.itertuples()]
-        lines.append(f"{headline.name}: {_range(spread)}; hangs on {', '.join(parts) or 'nothing that varies'}")
+        moving = rows[rows["total_order"] >= SMALLEST_NAMED].iloc[:3]
+        parts = [f"{row.factor} ({row.total_order:.2f})" for row in moving.itertuples()]
+        reach = f"5-95 % {spread['p05']:.3g} to {spread['p95']:.3g}"
+        lines.append(
+            f"{headline.name}: {spread['nominal']:.3g} as the study has it, median {spread['median']:.3g}, {reach}; "
+            f"hangs (total order) on {', '.join(parts) or 'nothing that varies'}"
+        )
     return lines
 
 
@@ -48,13 +54,6 @@ def _headlines(result: StudyResult) -> Iterator[tuple[Headline, dict[str, float]
         own = distribution[distribution["headline"] == headline.name].drop(columns="headline")
         spread = {str(name): float(values.iloc[0]) for name, values in own.items()}
         yield headline, spread, result.analysis.indices[result.analysis.indices["headline"] == headline.name]
-
-
-def _range(spread: dict[str, float]) -> str:
-    return (
-        f"{spread['nominal']:.3g} as the study has it, median {spread['median']:.3g}, "
-        f"5-95 % {spread['p05']:.3g} to {spread['p95']:.3g}"
-    )
 
 
 def _indices(result: StudyResult) -> Drawing:
@@ -87,11 +86,13 @@ def _indices(result: StudyResult) -> Drawing:
         panel.grid(visible=True, axis="x")
         title = f"{_headline_label(result, headline)}: {spread['nominal']:.3g} as the study has it"
         reach = f"5-95 %: {spread['p05']:.3g} to {spread['p95']:.3g}, median {spread['median']:.3g}"
+        if len(moving):
+            reach += style.plain(f"; hangs most on {factors[moving['factor'].iloc[0]].label}")
         panel.set_title(f"{title}\n{reach}", loc="left")
         if len(still):
-            names = ", ".join(factors[name].label for name in still["factor"])
+            without = ", ".join(name.replace("_", " ") for name in still["factor"])
             panel.annotate(
-                "\n".join(textwrap.wrap(style.plain(f"no effect: {names}"), 44)), (0.98, 0.06),
+                "\n".join(textwrap.wrap(style.plain(f"no effect: {without}"), 44)), (0.98, 0.06),
                 xycoords="axes fraction", ha="right", va="bottom", fontsize=8, color="#555555",
             )  # fmt: skip
     panels[-1, 0].set_xlim(left=0)

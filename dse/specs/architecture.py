@@ -261,7 +261,10 @@ def load_architecture_file(path: Path) -> Architecture:
         raise source.error(("units",), "units: an architecture has at least one unit")
     clock, technology = (locate(getattr(file, key), source, (key,)) for key in ("clock", "technology"))
     architecture = Architecture(file.name, file.about, parameters, clock, technology, classes, memories, units, source)
-    architecture.resolve()
+    values = architecture.resolve().values
+    for part in (*memories.values(), *(each for unit in units.values() for each in unit.components.values())):
+        if part.energy_scale is not None:
+            part.energy_scale.not_negative(values)
     return architecture
 
 

@@ -228,7 +228,9 @@ def test_figures_name_the_headline_its_range_and_what_matters(write_spec: Write)
         lengths = [bar.get_width() for bar in panel.patches]
         assert lengths == [*moving["first_order"], *moving["total_order"]]
         sentence = next(line for line in headline_lines(result) if line.startswith(f"{name}: "))
-        assert f"hangs on {moving['factor'].iloc[0]} {moving['total_order'].iloc[0]:.0%}" in sentence
+        most, share = moving["factor"].iloc[0], moving["total_order"].iloc[0]
+        assert f"hangs (total order) on {most} ({share:.2f})" in sentence
+        assert panel.get_title(loc="left").endswith(f"; hangs most on {most}")
     plt.close("all")
 
 
