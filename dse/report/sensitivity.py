@@ -20,6 +20,8 @@ ORDERS = (("first", "alone (first order)", style.PALETTE[0]), ("total", "with th
 """The two bars of a factor: columns of the indices, how they are called, and colours."""
 BAR = 0.38
 BINS = 48
+TITLE = 72
+"""Characters of a panel's title on one line."""
 SMALLEST_NAMED = 0.005
 """Total order from which on a factor is named in a sentence."""
 
@@ -65,7 +67,7 @@ def _indices(result: StudyResult) -> Drawing:
     headlines = list(_headlines(result))
     counts = [max(1, int((rows["total_order"] > 0).sum())) for _, _, rows in headlines]
     drawing, panels = plt.subplots(
-        len(headlines), 1, figsize=(7.6, 1.0 + sum(1.05 + 0.46 * count for count in counts)), layout="constrained",
+        len(headlines), 1, figsize=(7.6, 1.0 + sum(1.2 + 0.46 * count for count in counts)), layout="constrained",
         squeeze=False, sharex=True, height_ratios=[count + 0.6 for count in counts],
     )  # fmt: skip
     for panel, (headline, spread, rows) in zip(panels[:, 0], headlines, strict=True):
@@ -86,9 +88,9 @@ def _indices(result: StudyResult) -> Drawing:
         panel.grid(visible=True, axis="x")
         title = f"{_headline_label(result, headline)}: {spread['nominal']:.3g} as the study has it"
         reach = f"5-95 %: {spread['p05']:.3g} to {spread['p95']:.3g}, median {spread['median']:.3g}"
-        if len(moving):
-            reach += style.plain(f"; hangs most on {factors[moving['factor'].iloc[0]].label}")
-        panel.set_title(f"{title}\n{reach}", loc="left")
+        most = factors[moving["factor"].iloc[0]].label if len(moving) else "nothing that varies"
+        lines = [title, reach, style.plain(f"hangs most on {most}")]
+        panel.set_title("\n".join(part for line in lines for part in textwrap.wrap(line, TITLE)), loc="left")
         if len(still):
             without = ", ".join(name.replace("_", " ") for name in still["factor"])
             panel.annotate(

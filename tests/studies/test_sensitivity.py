@@ -218,7 +218,7 @@ def test_figures_name_the_headline_its_range_and_what_matters(write_spec: Write)
     panels = drawings["sensitivity"].axes
     indices = result.analysis.indices
     row = result.analysis.distribution.iloc[0]
-    title = panels[0].get_title(loc="left")
+    title = panels[0].get_title(loc="left").replace("\n", " ")
     assert title.startswith(f"Speedup of fusemax over flat, mean: {row['nominal']:.3g} as the study has it")
     assert f"5-95 %: {row['p05']:.3g} to {row['p95']:.3g}" in title
     for panel, (name, rows) in zip(panels, indices.groupby("headline", sort=False), strict=True):
@@ -230,7 +230,7 @@ def test_figures_name_the_headline_its_range_and_what_matters(write_spec: Write)
         sentence = next(line for line in headline_lines(result) if line.startswith(f"{name}: "))
         most, share = moving["factor"].iloc[0], moving["total_order"].iloc[0]
         assert f"hangs (total order) on {most} ({share:.2f})" in sentence
-        assert panel.get_title(loc="left").endswith(f"; hangs most on {most}")
+        assert panel.get_title(loc="left").endswith(f"\nhangs most on {most}")
     plt.close("all")
 
 
