@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,11 +123,7 @@ def map_workload(
     job = _mapping_job(architecture, workload, mapspace, model, {**(parameters or {}), **more})
     if not (bool(job[2].groups) if fuse is None else fuse):
         return search_mappings(*job, objective, jobs=jobs, progress=progress)
-    apart = None if job[2].groups else search_mappings(*job, objective, jobs=jobs)
-    if apart is not None and not apart.proven:
-        return replace(apart, unfused=apart)
-    fused = map_fused_workload(*job, objective, unfused=apart, jobs=jobs, progress=progress)
-    return replace(fused, unfused=apart or search_mappings(*job, objective, jobs=jobs))
+    return map_fused_workload(*job, objective, jobs=jobs, progress=progress)
 
 
 def map_front(

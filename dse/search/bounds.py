@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class Bounds:
         self.problem = growth.problem
         self.metric = metric
         self._tables: dict[int, list[Array]] = {}
+        self._smallest: dict[int, Array] = {}
 
     def least(self, population: Population, next_level: int, *, spread: bool) -> Array:
         """Least total for each row, where the loops of `next_level` (-1: none) are the next to come; `spread` says that
@@ -42,24 +43,33 @@ class Bounds:
         if next_level < 0:
             settled = self._settled(population)
             return sum((self._pending(population, operand) for operand in range(len(self.problem.operands))), settled)
-        codes = self.space.codes(population.extents) if self.space.tabled else None
-        best: Array = np.full(len(population), np.inf)
-        for number in range(len(self.problem.keep_choices[next_level])):
-            total = self.serving(population, next_level, number, spread=spread)
-            if codes is not None:
-                total = total + self.table(next_level, smallest=True)[number][codes]
-            best = np.minimum(best, total)
-        return best
+        served = self.serving(population, next_level, spread=spread)
+        if not self.space.tabled:
+            return np.asarray(served.min(axis=0))
+        self.table(next_level, smallest=True)
+        return np.asarray((served + self._smallest[next_level][:, self.space.codes(population.extents)]).min(axis=0))
 
-    def serving(self, population: Population, level: int, number: int, *, spread: bool) -> Array:
-        """Least of what is settled, pending, and to be exchanged with `level`, which keeps the set of that number.
+    @cached_property
+    def sets(self) -> list[list[int]]:
+        """By level and number, which of the different sets of tensors is kept: choices of one set differ in what ends."""
+        found = []
+        for choices in self.problem.keep_choices:
+            order: dict[frozenset[str], int] = {}
+            found.append([order.setdefault(frozenset(keep.names), len(order)) for keep in choices])
+        return found
+
+    def serving(self, population: Population, level: int, *, spread: bool) -> Array:
+        """Least of what is settled, pending, and to be exchanged with `level`, for each of its `sets` (sets, n).
 
         What that level's own tiles cost further out is not in it.
         """
-        costs, moving = self._costs(population, level, number, spread=spread), self._moving(population)
+        sets = self.sets[level]
+        numbers = [sets.index(each) for each in range(max(sets) + 1)]
+        costs, moving = self._costs(population, level, numbers, spread=spread), self._moving(population)
+        shape = (len(numbers), len(population))
         whole: Array = sum((moved + fixed for moved, fixed, _ in costs), self._settled(population))
         if not moving:
-            return whole
+            return np.broadcast_to(whole, shape)
         growth = self.space.rounds(population.extents)
         spared = {}
         for operand in moving:
@@ -71,14 +81,16 @@ class Bounds:
                 )
                 spared[operand] = np.maximum(least, moved / reuse + fixed)
         moves = [moved + fixed for moved, fixed, _ in costs]
-        return self._by_innermost(
+        found = self._by_innermost(
             growth > 1, moves, lambda operand, rank: spared.get(operand), self._settled(population), whole
         )
+        return np.broadcast_to(found, shape)
 
     def _by_innermost(
         self, loops: Array, moves: Sequence[Any], spared: Callable[[int, int], Any], settled: Array, none: Array
     ) -> Array:
-        """The least over which of the `loops` (n, ranks) stands innermost, `none` where there is none.
+        """The least over which of the `loops` (n, ranks) stands innermost, `none` where there is none; amounts are (n,)
+        or (sets, n).
 
         A loop moves the operands that its rank alone indexes; of the others, `spared` by operand and rank gives what
         they cost where the loop leaves them in place, or None where they are moved all the same.
@@ -95,22 +107,29 @@ class Bounds:
         return np.asarray(best)
 
     def growing(
-        self, population: Population, rows: NDArray[np.int64], extents: NDArray[np.int64], level: int, number: int
+        self,
+        population: Population,
+        rows: NDArray[np.int64],
+        extents: NDArray[np.int64],
+        level: int,
+        number: int,
+        served: Array,
     ) -> Array:
-        """`serving` for rows of a population that the loops of `level` grow to `extents`.
+        """`serving` for rows of a population that the loops of `level` grow to `extents`, where without loops all of it
+        comes to `served`.
 
         Now the loops are known, if not their order. Tiles that slide are loaded no less often than their union has
         elements; and where the innermost loop moves one of their indices past the tile, no other index slides.
         """
-        costs, moving = self._costs(population, level, number, spread=True), self._moving(population)
+        costs, moving = self._costs(population, level, [number], spread=True), self._moving(population)
         bounds = extents / population.extents[rows]
         loops = bounds > 1
         shares = [self._shares(population, rows, operand, bounds) for operand in range(len(costs))]
-        taken = [tuple(np.broadcast_to(part, len(population))[rows] for part in cost) for cost in costs]
+        taken = [tuple(np.broadcast_to(part, (1, len(population)))[0, rows] for part in cost) for cost in costs]
         settles = [loops[:, sorted(hard)].any(axis=1) for hard in self.space.hard]
 
         @cache
-        def left(operand: int, rank: int) -> Array:
+        def left(operand: int, rank: int) -> Any:
             moved, fixed, least = taken[operand]
             return np.where(settles[operand], np.maximum(least, moved * shares[operand](rank) + fixed), least)
 
@@ -119,11 +138,8 @@ class Bounds:
                 return None
             return left(operand, rank if self.space.soft[operand] else 0)
 
-        settled, none = self._settled(population), np.zeros(len(rows))
-        if not loops.any(axis=1).all():
-            none = self.serving(population, level, number, spread=True)[rows]
-        moves = [moved + fixed for moved, fixed, _ in taken]
-        return self._by_innermost(loops, moves, spared, settled[rows], none)
+        moves: list[Any] = [moved + fixed for moved, fixed, _ in taken]
+        return self._by_innermost(loops, moves, spared, self._settled(population)[rows], served[rows])
 
     def _shares(
         self, population: Population, rows: NDArray[np.int64], operand: int, bounds: Array
@@ -166,19 +182,29 @@ class Bounds:
     def _moving(self, population: Population) -> set[int]:
         return {operand for operand, _ in waiting_streams(population)}
 
-    def _costs(self, population: Population, level: int, number: int, *, spread: bool) -> list[tuple[Any, Any, Any]]:
-        """By operand, what loops to come may make less of its cost, what they do not, and what the two come to at least."""
-        keep = self.problem.keep_choices[level][number].names
+    def _costs(
+        self, population: Population, level: int, numbers: Sequence[int], *, spread: bool
+    ) -> list[tuple[Any, Any, Any]]:
+        """By operand, what loops to come may make less of its cost, what they do not, and what the two come to at least,
+        for the sets kept that have these numbers (numbers, n), or for all the same (n,)."""
         here = bool(self.problem.levels[level].axes) and not spread
         outside = any(outer.axes for outer in self.problem.levels[:level])
-        costs = []
-        for operand, spec in enumerate(self.problem.operands):
-            pending = self._pending(population, operand)
-            kept = self.problem.tensors[spec.name] in keep
+
+        def cost(operand: int, *, kept: bool) -> tuple[Any, Any, Any]:
             moved, fixed, least = self._exchange(population, operand, level, kept=kept, alone=not (here or outside))
             if here or (outside and not kept):
                 moved, fixed = least, 0.0
-            costs.append((pending + moved, fixed, least))
+            return self._pending(population, operand) + moved, fixed, least
+
+        costs = []
+        for operand, spec in enumerate(self.problem.operands):
+            tensor = self.problem.tensors[spec.name]
+            kept = [tensor in self.problem.keep_choices[level][number].names for number in numbers]
+            if len(set(kept)) == 1:
+                costs.append(cost(operand, kept=kept[0]))
+                continue
+            parts = zip(cost(operand, kept=True), cost(operand, kept=False), strict=True)
+            costs.append(tuple(np.where(np.array(kept)[:, None], *both) for both in parts))
         return costs
 
     def table(self, level: int, *, smallest: bool) -> list[Array]:
@@ -193,6 +219,9 @@ class Bounds:
                 exact = [self._outside(level, keep) for keep in self.problem.keep_choices[level]]
             self._tables[level] = exact
             self._tables[~level] = [self._least_of_multiples(values) for values in exact]
+            sets = np.array(self.sets[level])
+            by_number = np.array(self._tables[~level])
+            self._smallest[level] = np.stack([by_number[sets == each].min(axis=0) for each in range(max(sets) + 1)])
         return self._tables[~level if smallest else level]
 
     def _outside(self, level: int, keep: KeepChoice) -> Array:

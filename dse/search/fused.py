@@ -67,8 +67,8 @@ class FusedMap:
 
 @dataclass(frozen=True)
 class Candidates:
-    """What a run leaves of one Einsum on one unit, by shared loops and what stays, and how to read a nest back; and the
-    least energy of what is inside the buffer, if asked for."""
+    """What a run leaves of one Einsum on one unit, by shared loops and what stays, and how to read a nest back; of outer
+    parts also the least energy of what is inside the buffer, and how many mappings there are in all."""
 
     problem: Problem
     rows: tuple[Rows, ...]
@@ -76,6 +76,7 @@ class Candidates:
     priced: int
     cut: Mapping[str, int]
     inside: float = 0.0
+    size: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,48 +101,64 @@ class Task:
         return Rest(math.inf if buffer is None else self.problem.levels[buffer].capacity, self.rest)
 
 
-def map_fused(
-    problems: Sequence[Sequence[Problem]],
-    fusion: Fusion,
-    objective: str,
-    *,
-    demanded: Sequence[tuple[int, int]] | None = None,
-    known: Mapping[str, float] | None = None,
-    jobs: int = 1,
-    progress: Callable[[str, float], None] = lambda name, share: None,
-) -> FusedMap | None:
-    """The mapping of least `objective` over all ways to fuse; `problems` holds each Einsum's, one for each unit.
+class FusedSearch:
+    """The search for the mapping of least `objective` over all ways to fuse, whose outer parts are begun at once.
 
-    `demanded` are the only groups allowed, as (first, end); `known` is what some mapping costs, in the units of
-    `FusedMap.costs`, so that nothing is looked at which costs more. None where there is no valid mapping.
+    `problems` holds each Einsum's, one for each unit; `demanded` are the only groups allowed, as (first, end).
     """
-    wide = [[with_shared_loops(problem, fusion) for problem in own] for own in problems]
-    search = _Search(wide, fusion, objective, _keys(wide), demanded)
-    most = {}
-    if known is not None:
-        most = {OBJECTIVES[objective][0]: known[OBJECTIVES[objective][0]]}
-        most = {metric: value / (wide[0][0].word_bytes if metric == "dram" else 1) for metric, value in most.items()}
-    with Pool(jobs) as pool:
-        parts = pool.map(_outer_part, search.tasks(most), _points)
+
+    def __init__(
+        self,
+        problems: Sequence[Sequence[Problem]],
+        fusion: Fusion,
+        objective: str,
+        pool: Pool,
+        *,
+        demanded: Sequence[tuple[int, int]] | None = None,
+    ) -> None:
+        wide = [[with_shared_loops(problem, fusion) for problem in own] for own in problems]
+        self.search, self.pool = _Search(wide, fusion, objective, _keys(wide), demanded), pool
+        self.outer = pool.begin(_outer_part, self.search.tasks({}), _points)
+
+    def best(
+        self,
+        known: Callable[[], Mapping[str, float]] = dict,
+        progress: Callable[[str, float], None] = lambda name, share: None,
+    ) -> FusedMap | None:
+        """What is found; None where there is no valid mapping.
+
+        `known` says what some mapping costs, in the units of `FusedMap.costs`, so that in the end nothing is looked at
+        which costs more.
+        """
+        search = self.search
+        parts = self.outer.results()
         outer = search.join(parts)
         progress("outer parts", 1 / 3)
         if outer is None:
             return None
-        tried = map(outer.best, search.limits(outer.floor, most))
+        first = OBJECTIVES[search.objective][0]
+
+        def most() -> dict[str, float]:
+            per_unit = search.problems[0][0].word_bytes if first == "dram" else 1
+            return {metric: value / per_unit for metric, value in known().items() if metric == first}
+
+        tried = (outer.best(limit) for limit in search.limits(outer.floor, most, settle=False))
         least = next((found[0] for found in tried if found is not None), None)
         if least is None:
             return None
         progress("least of all", 1 / 2)
-        for limit in search.limits(least, most):
+        for limit in search.limits(least, most, settle=True):
             outer.best(limit)
             rests = outer.rests(search.amounts)
-            exact = pool.map(_candidates, search.tasks(limit, rests, [part.inside for part in parts]), _points)
+            tasks = search.tasks(limit, rests, [part.inside for part in parts])
+            exact = self.pool.begin(_candidates, tasks, _points).results()
             join = search.join(exact)
             best = None if join is None else join.best(limit)
             if join is not None and best is not None:
                 progress("every mapping", 1.0)
-                return search.finished(exact, best, outer.priced + join.priced)
-    return None
+                size = math.prod(sum(part.size for part in own) for own in search.grouped(parts))
+                return search.finished(exact, best, outer.priced + join.priced, size)
+        return None
 
 
 def fused_traffic(
@@ -155,9 +172,9 @@ def fused_traffic(
     the outermost memory and the buffer alone."""
     wide = [[with_shared_loops(problem, fusion)] for problem in problems]
     search = _Search(wide, fusion, "dram", _keys(wide), None)
-    tasks, found = search.tasks({}), {}
+    tasks, found = search.tasks({}), dict[int, Candidates]()
     with Pool(jobs) as pool:
-        for place, part in pool.done(_candidates, tasks, _points):
+        for place, part in pool.begin(_candidates, tasks, _points).done():
             found[place] = part
             progress(tasks[place].problem.einsum, len(found) / (len(tasks) + 1))
     parts = [found[place] for place in range(len(tasks))]
@@ -247,8 +264,11 @@ class _Search:
         found[self.keys.index(COMPUTE)] = [("latency",)]
         return found
 
-    def limits(self, least: Mapping[str, float], most: Mapping[str, float]) -> Iterator[dict[str, float]]:
-        """What mappings may come to, wider and wider, where nothing can come to less than `least`.
+    def limits(
+        self, least: Mapping[str, float], most: Callable[[], Mapping[str, float]], *, settle: bool
+    ) -> Iterator[Mapping[str, float]]:
+        """What mappings may come to, wider and wider, where nothing can come to less than `least`: in the end `most`, and
+        where a round costs much, to `settle` things, nothing wider than that.
 
         Of latency and DRAM traffic, of which many mappings reach the least, first with what breaks ties.
         """
@@ -256,10 +276,10 @@ class _Search:
         if first in ("latency", "dram"):
             yield from ({first: least[first], second: least[second] * (1 + slack)} for slack in SLACKS)
         for slack in SLACKS:
-            if first in most and least[first] * (1 + slack) >= most[first]:
+            if settle and slack > SLACKS[0] and least[first] * (1 + slack) >= most().get(first, math.inf):
                 break
             yield {first: least[first] * (1 + slack)}
-        yield dict(most)
+        yield most()
 
     def grouped(self, candidates: Sequence[Candidates]) -> list[list[Candidates]]:
         """Candidates by Einsum."""
@@ -275,9 +295,9 @@ class _Search:
         return Join(self.fusion, rows, self.objective, self.demanded) if all(rows) else None
 
     def finished(
-        self, candidates: Sequence[Candidates], best: tuple[Mapping[str, float], Sequence[Step]], joined: int
+        self, candidates: Sequence[Candidates], best: tuple[Mapping[str, float], Sequence[Step]], joined: int, size: int
     ) -> FusedMap:
-        """The mapping that was found, Einsum by Einsum, where so many states were `joined`."""
+        """The mapping that was found, Einsum by Einsum, where so many states were `joined`, of a space of this `size`."""
         costs, steps = best
         placed, groups = [], []
         for own, step in zip(self.grouped(candidates), steps, strict=True):
@@ -297,7 +317,6 @@ class _Search:
         for each in candidates:
             cut.update(each.cut)
         priced = sum(each.priced for each in candidates) + joined
-        size = _size(self.problems)
         word = self.problems[0][0].word_bytes
         in_bytes = {**costs, "capacity": costs["capacity"] * word, "dram": costs["dram"] * word}
         return FusedMap(tuple(placed), tuple(groups), in_bytes, Proof(size, priced, dict(sorted(cut.items()))))
@@ -317,6 +336,10 @@ def _candidates(task: Task) -> Candidates:
 
 
 def _outer_part(task: Task) -> Candidates:
+    return replace(_outer_rows(task), size=size_of(Mapspace(task.problem)))
+
+
+def _outer_rows(task: Task) -> Candidates:
     """The outer parts of its mappings; where others can find nothing in its buffer, the least of each cost as one."""
     problem = task.problem
     if problem.shared or problem.stays:
@@ -363,14 +386,17 @@ def _rows(problem: Problem, run: Run, population: Population, keys: Sequence[Key
     found = []
     kind = shared * len(run.stays) + label
     order = np.argsort(kind, kind="stable")
-    for own in np.split(order, np.flatnonzero(np.diff(kind[order])) + 1):
+    groups = np.split(order, np.flatnonzero(np.diff(kind[order])) + 1)
+    firsts = population.origin[[own[0] for own in groups]]
+    extents = before.extents[last.origin[firsts]]
+    alone = np.where([name in fusion.cascade.iterative for name in problem.ranks], 1, extents)
+    held = {name: run.space.held((name,), alone).tolist() for stays in run.stays for name, _ in stays}
+    for number, own in enumerate(groups):
         place = population.origin[own]
-        extents = before.extents[last.origin[place[0]]]
         _, loop_order = run.space.decode(int(last.choice[place[0]]))
-        loops = problem.shared_loops(extents.tolist(), loop_order)
+        loops = problem.shared_loops(extents[number].tolist(), loop_order)
         stays = run.stays[int(label[own[0]])]
-        alone = np.where([name in fusion.cascade.iterative for name in problem.ranks], 1, extents)[None, :]
-        waits = {name: float(run.space.held((name,), alone)[0]) for name, _ in stays}
+        waits = {name: held[name][number] for name, _ in stays}
         found.append(
             Rows(
                 buffer,

@@ -107,7 +107,10 @@ class Mapspace:
 
     def positions(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """Position of each extent among those of its rank; shape (n, ranks)."""
-        return np.stack([np.searchsorted(found, extents[:, rank]) for rank, found in enumerate(self.covers)], axis=1)
+        found = np.empty(extents.shape, dtype=np.int64)
+        for rank, own in enumerate(self.covers):
+            found[:, rank] = np.searchsorted(own, extents[:, rank]) if len(own) > 1 else 0
+        return found
 
     def codes(self, extents: NDArray[np.int64]) -> NDArray[np.int64]:
         """One number for each row of extents."""

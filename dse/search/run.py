@@ -166,10 +166,13 @@ class Run:
 
     def step(self, depth: int, populations: Sequence[Population]) -> Iterator[Population]:
         """Every set of loops of a level, in every order that matters, for every set of tensors kept."""
-        for number, keep in enumerate(self.problem.keep_choices[depth]):
-            for population in populations:
-                waiting = waiting_streams(population)
-                for rows, extents, kinds in self.grown(depth, population, number, keep):
+        bounds = self.needed_bounds() if self.limit and self.space.tabled else []
+        for population in populations:
+            waiting, seconds = waiting_streams(population), self.least_seconds(population, depth)
+            serving = {bound.metric: bound.serving(population, depth, spread=True) for bound in bounds}
+            for number, keep in enumerate(self.problem.keep_choices[depth]):
+                served = {bound.metric: serving[bound.metric][bound.sets[depth][number]] for bound in bounds}
+                for rows, extents, kinds in self.grown(depth, population, number, keep, seconds, served):
                     for kind in np.unique(kinds).tolist():
                         chosen = np.flatnonzero(kinds == kind)
                         parent, grown = population.take(rows[chosen]), extents[chosen]
@@ -197,14 +200,21 @@ class Run:
         return bool(order) and any(order[0] not in self.space.hard[operand] for operand in inner)
 
     def grown(
-        self, depth: int, population: Population, number: int, keep: KeepChoice
+        self,
+        depth: int,
+        population: Population,
+        number: int,
+        keep: KeepChoice,
+        seconds: Array,
+        served: Mapping[Column, Array],
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]]:
         """Rows, the extents that a level's loops may grow them to, and which loops those are (a bit a rank), in chunks.
 
         What fits neither this level nor a level further out, which must keep as much, is cut on the way, and in the end
-        what cannot come to as little as is known.
+        what cannot come to as little as is known: `seconds` and `served` is the least so far of times and other costs,
+        where anything is.
         """
-        bounds = self.needed_bounds() if self.limit and self.space.tabled else []
+        bounds = [self.bounds[metric] for metric in served]
         outside = {bound.metric: bound.table(depth, smallest=False)[number] for bound in bounds}
         beyond = {bound.metric: bound.table(depth, smallest=True)[number] for bound in bounds}
         if any(not np.isfinite(table).any() for table in beyond.values()):
@@ -216,11 +226,9 @@ class Run:
         for rank, table in enumerate(tables):
             most = most * table.count[positions[:, rank]]
         ends = np.cumsum(most)
-        serving = {bound.metric: bound.serving(population, depth, number, spread=True) for bound in bounds}
-        seconds = self.least_seconds(population, depth)
 
         def may(tables: Mapping[Column, Array], rows: Array, codes: Array) -> NDArray[np.bool_]:
-            least = {name: table[codes] + serving[name][rows] for name, table in tables.items()}
+            least = {name: table[codes] + served[name][rows] for name, table in tables.items()}
             hopeful = self.promising(self.metrics_of(least, seconds[rows], population, rows).__getitem__)
             self.cut["bound"] += len(hopeful) - int(hopeful.sum())
             return hopeful
@@ -257,7 +265,8 @@ class Run:
                     rows, extents, codes, kinds = rows[fits], extents[fits], codes[fits], kinds[fits]
             if bounds and len(rows):
                 least = {
-                    bound.metric: outside[bound.metric][codes] + bound.growing(population, rows, extents, depth, number)
+                    bound.metric: outside[bound.metric][codes]
+                    + bound.growing(population, rows, extents, depth, number, served[bound.metric])
                     for bound in bounds
                 }
                 hopeful = self.promising(self.metrics_of(least, seconds[rows], population, rows).__getitem__)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache
 from typing import Any
 
 import yaml
@@ -18,14 +18,14 @@ from dse.model.feasibility import indivisible
 from dse.model.nest import product
 from dse.model.result import Result
 from dse.search.build import build_problem, units_for
+from dse.search.each import EachSearch, search_all
 from dse.search.explain import explain_none
-from dse.search.fused import Group, fused_size, fused_traffic, map_fused
+from dse.search.fused import FusedSearch, Group, fused_size, fused_traffic
 from dse.search.fusion import Fusion
 from dse.search.mapper import Found, Proof, map_einsum
 from dse.search.mapping_file import mapping_data
 from dse.search.pool import Pool
 from dse.search.problem import Constraints, Point, Problem
-from dse.search.renaming import renamed, shape_of
 from dse.specs.architecture import Hardware
 from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import mapping_from
@@ -147,13 +147,14 @@ def map_fused_workload(
     given: Mapping[str, Quantity],
     objective: str,
     *,
-    unfused: WorkloadMap | None = None,
     jobs: int = 1,
     progress: Callable[[str, float], None] = lambda name, share: None,
 ) -> WorkloadMap:
-    """Map a cascade over all ways to fuse it, or with the groups that are demanded. Raises SpecError where there is no
-    valid mapping. `unfused` is the best mapping without; where it is one of those searched, nothing worse is looked at, and
-    it is the answer, not proven, of a search that is interrupted."""
+    """Map a cascade over all ways to fuse it, or with the groups that are demanded, and beside it each Einsum on its own,
+    as `unfused`. Raises SpecError where either has no valid mapping.
+
+    Where the latter is one of those searched, it is the answer, not proven, of a search that is interrupted.
+    """
     problems = problems_of(workload, hardware, spec, given)
     by_einsum = [[each for each in problems if each.einsum == einsum.name] for einsum in workload.cascade.computed]
     _check_one_width(workload, problems)
@@ -165,31 +166,54 @@ def map_fused_workload(
             )
     fusion = Fusion(workload.cascade, _sizes(problems))
     demanded = _demanded_groups(spec, fusion)
-    known = None
-    if unfused is not None and demanded is None and not fusion.waiting:
-        result = unfused.result
-        energy, latency = float(result.energy_pj), float(result.latency_s)
-        known = {"energy": energy, "latency": latency, "edp": energy * latency, "dram": float(result.dram_bytes)}
-    try:
-        found = map_fused(by_einsum, fusion, objective, demanded=demanded, known=known, jobs=jobs, progress=progress)
-    except KeyboardInterrupt:
-        if unfused is None:
-            raise
-        proof = Proof(fused_size(by_einsum, fusion), 0, {}, complete=False)
-        stopped = {
-            name: replace(each, found=replace(each.found, proof=proof)) for name, each in unfused.einsums.items()
-        }
-        return replace(_priced(workload, hardware, given, objective, stopped, unfused.groups), proof=proof)
-    if found is None:
-        for einsum, own in zip(workload.cascade.computed, by_einsum, strict=True):
-            if not any(map_einsum(problem).points for problem in own):
-                raise _none_valid(hardware, spec, einsum.name, own)
-        raise spec.source.error(("fuse",), f"{workload.name} has no valid mapping in these groups")
+    with Pool(jobs) as pool:
+        search = FusedSearch(by_einsum, fusion, objective, pool, demanded=demanded)
+        each = EachSearch(problems, objective, pool)
+
+        @cache
+        def unfused() -> WorkloadMap:
+            apart = assemble(workload, hardware, spec, given, objective, problems, each.found(only_proven=True))
+            if not apart.proven:
+                raise KeyboardInterrupt
+            return apart
+
+        def known() -> dict[str, float]:
+            if demanded is not None or fusion.waiting:
+                return {}
+            result = unfused().result
+            energy, latency = float(result.energy_pj), float(result.latency_s)
+            return {"energy": energy, "latency": latency, "edp": energy * latency, "dram": float(result.dram_bytes)}
+
+        try:
+            found = search.best(known, progress)
+            if found is None:
+                raise _none_fused(workload, hardware, spec, by_einsum)
+            apart = unfused()
+        except KeyboardInterrupt:
+            if demanded is not None:
+                raise
+            pool.stop()
+            apart = assemble(workload, hardware, spec, given, objective, problems, each.hurried())
+            proof = Proof(fused_size(by_einsum, fusion), 0, {}, complete=False)
+            stopped = {name: replace(own, found=replace(own.found, proof=proof)) for name, own in apart.einsums.items()}
+            whole = _priced(workload, hardware, given, objective, stopped, apart.groups)
+            return replace(whole, proof=proof, unfused=apart)
     einsums = {
-        each.problem.einsum: EinsumMap(each.problem, Found([Point(each.nest, {})], found.proof))
-        for each in found.placed
+        placed.problem.einsum: EinsumMap(placed.problem, Found([Point(placed.nest, {})], found.proof))
+        for placed in found.placed
     }
-    return replace(_priced(workload, hardware, given, objective, einsums, found.groups), proof=found.proof)
+    whole = _priced(workload, hardware, given, objective, einsums, found.groups)
+    return replace(whole, proof=found.proof, unfused=apart)
+
+
+def _none_fused(
+    workload: Workload, hardware: Hardware, spec: MapspaceSpec, by_einsum: Sequence[Sequence[Problem]]
+) -> SpecError:
+    """Says which Einsum has no valid mapping, or that the groups have none."""
+    for einsum, own in zip(workload.cascade.computed, by_einsum, strict=True):
+        if not any(map_einsum(problem).points for problem in own):
+            return _none_valid(hardware, spec, einsum.name, own)
+    return spec.source.error(("fuse",), f"{workload.name} has no valid mapping in these groups")
 
 
 def check_apart(spec: MapspaceSpec, what: str) -> None:
@@ -352,50 +376,3 @@ def _none_valid(hardware: Hardware, spec: MapspaceSpec, einsum: str, problems: S
     reasons = "; ".join(f"on {problem.unit}, {explain_none(problem)}" for problem in problems)
     source = spec.source if spec.source.places else hardware.architecture.source
     return source.error((), f"{einsum} has no valid mapping: {reasons}")
-
-
-def search_all(
-    problems: Sequence[Problem],
-    objective: str,
-    jobs: int = 1,
-    progress: Callable[[str, float], None] = lambda name, share: None,
-    *,
-    only_proven: bool = False,
-) -> list[Found]:
-    """Solve each problem, `jobs` at a time; `progress` is told which, and the share of all that is done.
-
-    Problems that differ in names alone are solved once. Interrupted, it ends at once if `only_proven`, with
-    KeyboardInterrupt; else soon: what is not done yet gets the mapping that quick runs find, not proven.
-    """
-    first: dict[Hashable, Problem] = {}
-    for problem in problems:
-        first.setdefault(shape_of(problem), problem)
-    solved: dict[Hashable, Found] = {}
-    if jobs > 1 and len(first) > 1:
-        shapes, solve = list(first), partial(map_einsum, objective=objective)
-        try:
-            with Pool(min(jobs, len(first))) as pool:
-                for place, found in pool.done(solve, list(first.values()), _points):
-                    solved[shapes[place]] = found
-                    progress(first[shapes[place]].einsum, len(solved) / len(first))
-        except KeyboardInterrupt:
-            if only_proven:
-                raise
-            for shape, problem in first.items():
-                if shape not in solved:
-                    solved[shape] = map_einsum(problem, objective, hurried=True)
-    else:
-        for number, (shape, problem) in enumerate(first.items()):
-
-            def share(done: float, name: str = problem.einsum, number: int = number) -> None:
-                progress(name, (number + done) / len(first))
-
-            hurried = not all(found.proof.complete for found in solved.values())
-            solved[shape] = map_einsum(problem, objective, progress=share, hurried=hurried)
-            if only_proven and not solved[shape].proof.complete:
-                raise KeyboardInterrupt
-    return [renamed(solved[shape], first[shape], each) for each in problems for shape in (shape_of(each),)]
-
-
-def _points(problem: Problem) -> float:
-    return math.prod(problem.sizes)

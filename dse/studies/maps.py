@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dse.search.each import search_all
 from dse.search.mapper import Found
 from dse.search.problem import Problem
-from dse.search.workload import WorkloadMap, assemble, check_apart, problems_of, search_all
+from dse.search.workload import WorkloadMap, assemble, check_apart, problems_of
 from dse.specs.architecture import Hardware
 from dse.specs.quantity import Quantity
 from dse.specs.study import Design, MapSearch, Part, Study

@@ -17,9 +17,10 @@ from dse.cascade.cascade import Cascade
 from dse.cascade.parser import parse_access, parse_einsum
 from dse.model.nest import Level, Loop, Operand, busy_units, count_accesses, temporal_iterations
 from dse.report.nests import totals_lines
-from dse.search.fused import FusedMap, fused_traffic, map_fused
+from dse.search.fused import FusedMap, FusedSearch, fused_traffic
 from dse.search.fusion import Fusion
 from dse.search.mapper import map_einsum
+from dse.search.pool import Pool
 from dse.search.population import Ranking, undominated
 from dse.search.problem import ChainLevel, Problem
 from dse.search.workload import map_fused_workload, problems_of
@@ -302,7 +303,7 @@ def best_of_all(case: Case, problems: list[Problem], ranked: tuple[str, ...]) ->
 
 def solve(case: Case, problems: list[Problem], objective: str) -> FusedMap | None:
     sizes = {rank: size for p in problems for rank, size in zip(p.ranks, p.sizes, strict=True)}
-    return map_fused([[problem] for problem in problems], Fusion(case.cascade, sizes), objective)
+    return FusedSearch([[problem] for problem in problems], Fusion(case.cascade, sizes), objective, Pool(1)).best()
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -410,7 +411,7 @@ def test_the_costs_of_the_search_are_those_of_the_model() -> None:
     work, hardware, spec, given = _mapping_job("three_level", "attention_3pass", "free", None, tight)
     problems = problems_of(work, hardware, spec, given)
     sizes = {rank: size for p in problems for rank, size in zip(p.ranks, p.sizes, strict=True)}
-    best = map_fused([[problem] for problem in problems], Fusion(work.cascade, sizes), "energy")
+    best = FusedSearch([[problem] for problem in problems], Fusion(work.cascade, sizes), "energy", Pool(1)).best()
     found = map_fused_workload(work, hardware, spec, given, "energy", jobs=2)
     assert best is not None
     assert found.result.energy_pj == pytest.approx(best.costs["energy"], rel=1e-12)
@@ -450,7 +451,7 @@ def test_an_interrupted_search_gives_a_mapping_that_is_not_proven() -> None:
     def stop(name: str, share: float) -> None:
         raise KeyboardInterrupt
 
-    found = map_fused_workload(work, hardware, spec, given, "energy", unfused=unfused, progress=stop)
+    found = map_fused_workload(work, hardware, spec, given, "energy", progress=stop)
     assert not found.proven
     assert not found.fused
     assert "not proven" in found.to_yaml()
@@ -472,7 +473,7 @@ def test_only_what_stays_in_the_same_buffer_is_found_there(memory: str) -> None:
     level = replace(second.levels[1], memory=memory, capacity=second.levels[1].capacity * 2)
     other = replace(second, levels=(second.levels[0], level, *second.levels[2:]))
     fusion = Fusion(case.cascade, {r: s for p in (first, second) for r, s in zip(p.ranks, p.sizes, strict=True)})
-    found = map_fused([[first], [other]], fusion, "energy")
+    found = FusedSearch([[first], [other]], fusion, "energy", Pool(1)).best()
     assert found is not None
     assert [group.einsums for group in found.groups] == [("Z",), ("Y",)]
     alone = [map_einsum(problem).points[0].costs["energy"] for problem in (first, other)]

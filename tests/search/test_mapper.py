@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dse.search.each import search_all
 from dse.search.mapper import map_einsum
 from dse.search.mapspace import Mapspace
 from dse.search.problem import Problem
 from dse.search.run import Run
 from dse.search.size import size_of
-from dse.search.workload import search_all
 from dse.specs.mapspace import OBJECTIVES
 from tests.search.brute_force import all_costs, all_factors
 from tests.search.random_problems import imperfect_problem, random_problem
