@@ -10,6 +10,7 @@
     dse.evaluate("chip.yaml", "mine.yaml", mapping="chip.mapping.yaml", seq_len="64K")  # what it costs -> Result
     dse.map_workload("chip.yaml", "mine.yaml")  # the best how, with proof
     dse.run_study("sweep.yaml")  # a sweep -> DataFrame
+    dse.analyze_sensitivity("sensitivity")  # how sure its headlines are, and what they hang on
     dse.pareto_front(frame, minimize=["latency_s", "area_um2"])  # the rows that none beats
 
 Shipped specs go by name instead of path: `dse list` shows them.
@@ -20,7 +21,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dse.api import analyze_passes, evaluate, map_bound, map_front, map_workload, reduce_passes, run_study, verify
+    from dse.api import (
+        analyze_passes,
+        analyze_sensitivity,
+        evaluate,
+        map_bound,
+        map_front,
+        map_workload,
+        reduce_passes,
+        run_study,
+        verify,
+    )
     from dse.model.result import Result
     from dse.search.front import pareto_front
     from dse.specs.library import load_architecture, load_mapping, load_workload
@@ -31,6 +42,7 @@ __all__ = [
     "Result",
     "SpecError",
     "analyze_passes",
+    "analyze_sensitivity",
     "evaluate",
     "load_architecture",
     "load_mapping",

@@ -41,6 +41,8 @@ from dse.specs.workload import Workload
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dse.studies.sensitivity import Analysis
+
 MOST_ELEMENTS = 2**28
 """Largest array that `verify` makes: 2 GiB in float64."""
 
@@ -216,6 +218,25 @@ def run_study(study: str, **overrides: Any) -> pd.DataFrame:
 
     settings = [f"{name.replace('__', '.', 1)}={value}" for name, value in overrides.items()]
     return price(with_settings(load_study(study), settings)).frame
+
+
+def analyze_sensitivity(study: str, **overrides: Any) -> Analysis:
+    """What the uncertain assumptions of a study with a `sensitivity:` block do to its headlines; overrides as in
+    `run_study`.
+
+    Returns `.indices` (first and total order of each headline and factor, with 95 % bounds), `.distribution` (nominal,
+    median, 5 % and 95 % of each headline) and `.samples`. Raises SpecError for wrong input.
+    """
+    from dse.studies.run import with_settings
+    from dse.studies.sensitivity import run_sensitivity
+
+    settings = [f"{name.replace('__', '.', 1)}={value}" for name, value in overrides.items()]
+    loaded = with_settings(load_study(study), settings)
+    if loaded.sensitivity is None:
+        raise SpecError(f"{loaded.name} has no sensitivity: block")
+    analysis = run_sensitivity(loaded).analysis
+    assert analysis is not None
+    return analysis
 
 
 def _model_parameters(model: str | None, workload: Workload) -> Mapping[str, Any]:

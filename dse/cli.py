@@ -135,6 +135,12 @@ def run(
                 result = run_search(loaded, advance, trials=trials, storage=storage, jobs=jobs, progress=progress)
         elif trials is not None or storage is not None:
             raise SpecError(f"--trials and --storage are of a search; {loaded.name} has none")
+        elif loaded.sensitivity is not None:
+            from dse.report.progress import share_bar
+            from dse.studies.sensitivity import run_sensitivity
+
+            with share_bar(f"{loaded.name}: assumptions") as share:
+                result = run_sensitivity(loaded, advance, lambda done: share("samples", done))
         else:
             result = run_study(loaded, advance, jobs)
 
@@ -146,7 +152,7 @@ def run(
         write_results(
             result,
             folder,
-            draw if figures and (loaded.figures or loaded.search is not None) else None,
+            draw if figures and (loaded.figures or loaded.search or loaded.sensitivity) else None,
             {"set": settings or []},
         )
     if result.explored is not None and form == "table":
@@ -162,6 +168,14 @@ def run(
             _print(convergence_table(result.explored.convergence), form, "Samplers: share of the front's hypervolume")
         for baseline in loaded.baselines[:1]:
             _print(compare(result, baseline), form, "As published and searched: geometric means over the models")
+    if result.analysis is not None:
+        from dse.report.sensitivity import headline_lines
+
+        _print(result.analysis.indices, form, "Sobol' indices: share of each headline's variance, with 95 % bounds")
+        if form != "table":
+            return
+        _print(result.analysis.distribution, form, "Headlines: as the study has them, median, 5 % and 95 %")
+        print("\n".join(headline_lines(result)))
     summary = summarize(result)
     if len(summary):
         _print(summary, form, "Means over the points: speedup and energy relative to the baseline")

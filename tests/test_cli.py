@@ -16,6 +16,8 @@ import yaml
 
 from dse.cli import main
 
+from .studies.test_sensitivity import data as small_sensitivity
+
 
 class Run:
     """What a call of `dse` did."""
@@ -59,9 +61,27 @@ def test_the_study_writes_all_its_files_and_prints_both_headlines(call, tmp_path
     assert all(pd.api.types.is_numeric_dtype(frame[column]) for column in frame.columns[4:])
     record = yaml.safe_load((tmp_path / "out/run.yaml").read_text())
     assert record["study"]["name"] == "fusemax_attention"
-    assert set(record["versions"]) == {"dse", "numpy", "pandas", "matplotlib"}
+    assert set(record["versions"]) == {"dse", "numpy", "scipy", "pandas", "matplotlib"}
     for text in ("6.723", "0.7875", "1302.952", "1391.819", "corrected"):
         assert text in done.out
+
+
+def test_a_sensitivity_writes_its_tables_and_figures_and_says_what_matters(call, write_spec, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    path = write_spec("small.yaml", small_sensitivity())
+    done = call("run", str(path), "-o", "out")
+    assert done.code == 0
+    assert "Sobol' indices" in done.out
+    assert "\nspeedup: " in done.out
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    figures = {f"{name}.{kind}" for name in ("sensitivity", "distribution") for kind in ("png", "pdf")}
+    tables = {f"{name}.csv" for name in ("results", "breakdown", "components", *SENSITIVITY_TABLES)}
+    assert names == {*tables, *figures, "run.yaml"}
+    table = call("run", str(path), "-o", "out", "--no-figures", "--format", "csv").out
+    assert table == (tmp_path / "out/sensitivity.csv").read_text()
+    assert not figures & {path.name for path in (tmp_path / "out").iterdir()}
+
+
+SENSITIVITY_TABLES = ("sensitivity", "distribution", "samples")
 
 
 def test_the_default_folder_is_named_after_the_study(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -148,7 +168,7 @@ def test_check_prints_a_line_for_each_fault(call, tmp_path: Path) -> None:  # ty
     [
         (
             ["run", "nope"],
-            "unknown study 'nope'; allowed: fusemax_area_pareto, fusemax_attention, fusemax_components, fusemax_end_to_end, fusemax_whole_layer, iso_area_fair, iso_area_frontier, iso_area_published, matmul_optimum, resnet50_eyeriss, search_convergence, transformer_linear, or a path to a YAML file",
+            "unknown study 'nope'; allowed: fusemax_area_pareto, fusemax_attention, fusemax_components, fusemax_end_to_end, fusemax_whole_layer, iso_area_fair, iso_area_frontier, iso_area_published, matmul_optimum, resnet50_eyeriss, search_convergence, sensitivity, transformer_linear, or a path to a YAML file",
         ),
         (["run", "none.yaml"], "no file none.yaml"),
         (

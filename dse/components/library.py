@@ -26,7 +26,7 @@ DIVIDER_AREA_90_TO_45 = 0.35
 REGISTER_MIN_WIDTH, REGISTER_MIN_DEPTH = 32, 64
 """Smallest register file that the tables were made for; smaller ones are charged as this one or scaled down from it."""
 REGISTER_DEPTH_EXPONENT = 0.78
-"""Power of depth that a register file's storage energy scales with."""
+"""Power of depth that a register file's storage energy scales with, where it names no other as `depth_exponent`."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ def _register_file(attributes: Mapping[str, Any], conventions: TableConventions)
     storage = 1.0, 1.0
     if conventions.scale_registers:
         shrink = width / table_width
-        storage = shrink * (depth / table_depth) ** REGISTER_DEPTH_EXPONENT, shrink * (depth / table_depth)
+        exponent = attributes.get("depth_exponent", REGISTER_DEPTH_EXPONENT)
+        storage = shrink * (depth / table_depth) ** exponent, shrink * (depth / table_depth)
     write = table_depth * compare.energy * storage[0]
     read = write + table_width * bit.energy * storage[0]
     area = (bit.area * table_width * table_depth + compare.area * table_depth) * storage[1]
@@ -239,7 +240,9 @@ _SRAM = {"capacity": True, "width": True, "banks": False, "ports": False}
 CLASSES: Mapping[str, ComponentClass] = {
     "dram": ComponentClass({"type": True, "width": True}, ("read", "write"), _dram),
     "sram": ComponentClass(_SRAM, ("read", "write"), _sram),
-    "register_file": ComponentClass({"depth": True, "width": True}, ("read", "write"), _logic(_register_file)),
+    "register_file": ComponentClass(
+        {"depth": True, "width": True, "depth_exponent": False}, ("read", "write"), _logic(_register_file)
+    ),
     "relative_memory": ComponentClass(
         {"type": True, "capacity": True, "width": True}, ("read", "write"), _normalised(_relative_memory)
     ),

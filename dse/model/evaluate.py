@@ -97,9 +97,14 @@ def component_tables(hardware: Hardware, accounting: Accounting) -> tuple[dict[s
             technology = _where_it_exists(technology, there)
             exists = exists & there
         try:
-            tables[where][name] = price_component(kind, attributes, accounting.tables, technology)
+            component = price_component(kind, attributes, accounting.tables, technology)
         except ValueError as error:
             raise spec.source.error(spec.key, f"{spec.name}: {error}") from None
+        if spec.energy_scale is not None:
+            scale = spec.energy_scale.not_negative(hardware.values)
+            energies = {action: energy * scale for action, energy in component.energy_pj.items()}
+            component = replace(component, energy_pj=energies)
+        tables[where][name] = component
     return tables, exists
 
 

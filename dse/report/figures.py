@@ -13,6 +13,7 @@ from dse.cascade.passes import PassReport, passes_in_words
 from dse.report import plots, style
 from dse.report.cascades import least_buffer_bytes
 from dse.report.searches import search_figures
+from dse.report.sensitivity import sensitivity_figures
 from dse.search.mapper import Found
 from dse.search.workload import FUSED, UNFUSED
 from dse.specs.choices import MODEL_AXIS
@@ -37,11 +38,13 @@ def draw_figures(result: StudyResult, folder: Path, advance: Callable[[str], Non
     import matplotlib.pyplot as plt
 
     with mpl.rc_context(style.rc()):
-        if result.explored is not None:
-            for name, drawing in search_figures(result):
-                drawing.savefig(folder / f"{name}.png")
-                drawing.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
-                plt.close(drawing)
+        own = search_figures(result) if result.explored is not None else ()
+        if result.analysis is not None:
+            own = sensitivity_figures(result)
+        for name, drawing in own:
+            drawing.savefig(folder / f"{name}.png")
+            drawing.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
+            plt.close(drawing)
         for figure in result.study.figures:
             draw = _plotted if figure.kind != "bars" else _stacked_by_einsum if figure.by == "einsum" else _grouped_bars
             drawing = draw(result, figure)

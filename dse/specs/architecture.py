@@ -30,8 +30,11 @@ ATTRIBUTES: Mapping[str, Dimension | None] = {
     "depth": COUNT,
     "banks": COUNT,
     "ports": COUNT,
+    "depth_exponent": COUNT,
 }
 """Attributes of components and their dimensions (None: a word)."""
+FRACTIONAL = ("depth_exponent",)
+"""Attributes that need not be whole."""
 
 DIRECTIONS: Mapping[str, tuple[str, ...]] = {
     "bandwidth": ("reads", "writes"),
@@ -58,6 +61,8 @@ class _Component(SpecModel):
     depth: Any = None
     banks: Any = None
     ports: Any = None
+    depth_exponent: Any = None
+    energy_scale: Any = None
 
 
 class _Memory(_Component):
@@ -85,7 +90,8 @@ class _File(SpecModel):
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """A component as written: its class and attributes, not yet numbers; `bandwidths` by the keys of `DIRECTIONS`."""
+    """A component as written: its class and attributes, not yet numbers; `bandwidths` by the keys of `DIRECTIONS`;
+    `energy_scale` is by what the tables' energies of its actions are multiplied (None: by nothing)."""
 
     name: str
     class_name: str
@@ -93,6 +99,7 @@ class ComponentSpec:
     source: Source
     key: Key
     bandwidths: Mapping[str, Located] = field(default_factory=dict)
+    energy_scale: Located | None = None
 
 
 @dataclass(frozen=True)
@@ -207,7 +214,12 @@ def evaluate_attributes(component: ComponentSpec, values: Mapping[str, Quantity]
     """A component's attributes as numbers: widths and capacities in bits."""
     found: dict[str, Any] = {}
     for name, located in component.attributes.items():
-        found[name] = located if isinstance(located, str) else located.size(values, ATTRIBUTES[name] or COUNT)
+        if isinstance(located, str):
+            found[name] = located
+        elif name in FRACTIONAL:
+            found[name] = located.not_negative(values)
+        else:
+            found[name] = located.size(values, ATTRIBUTES[name] or COUNT)
     return found
 
 
@@ -249,7 +261,10 @@ def load_architecture_file(path: Path) -> Architecture:
         raise source.error(("units",), "units: an architecture has at least one unit")
     clock, technology = (locate(getattr(file, key), source, (key,)) for key in ("clock", "technology"))
     architecture = Architecture(file.name, file.about, parameters, clock, technology, classes, memories, units, source)
-    architecture.resolve()
+    values = architecture.resolve().values
+    for part in (*memories.values(), *(each for unit in units.values() for each in unit.components.values())):
+        if part.energy_scale is not None:
+            part.energy_scale.not_negative(values)
     return architecture
 
 
@@ -284,7 +299,8 @@ def _component(
                 f"{name}: a {written.class_} has no {attribute!r}; {allowed(attribute, kind.attributes)}",
             )
         attributes[attribute] = value if attribute == "type" else locate(value, source, (*key, attribute))
-    return ComponentSpec(name, written.class_, attributes, source, key)
+    scale = None if written.energy_scale is None else locate(written.energy_scale, source, (*key, "energy_scale"))
+    return ComponentSpec(name, written.class_, attributes, source, key, energy_scale=scale)
 
 
 def _unit(

@@ -28,6 +28,7 @@ from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec, check_mapspace
 from dse.specs.parameters import Located, locate
 from dse.specs.quantity import COUNT, Dimension, Quantity
 from dse.specs.search import Search, WrittenSearch, check_search
+from dse.specs.sensitivity import Sensitivity, WrittenSensitivity, check_sensitivity
 from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, validate
 from dse.specs.workload import Workload
 
@@ -105,6 +106,7 @@ class _File(SpecModel):
     reference: list[_PublishedMean] = []
     figures: list[_Figure] = []
     search: WrittenSearch | None = None
+    sensitivity: WrittenSensitivity | None = None
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,7 @@ class Study:
     data: Mapping[str, Any]
     source: Source = field(repr=False)
     search: Search | None = None
+    sensitivity: Sensitivity | None = None
 
 
 def load_study_file(path: Path) -> Study:
@@ -276,11 +279,21 @@ def load_study_file(path: Path) -> Study:
     accounting = dict.fromkeys(file.accounting) if isinstance(file.accounting, list) else dict(file.accounting)
     if not accounting:
         raise source.error(("accounting",), "accounting: a study is counted in at least one way")
-    search = None
+    dimensions = {name: design.parameter_dimensions for name, design in designs.items()}
+    search, sensitivity = None, None
+    if file.sensitivity is not None:
+        if file.search is not None:
+            raise source.error(("sensitivity",), "a study has a search or a sensitivity, found both")
+        searched = [
+            name
+            for name, design in designs.items()
+            if any(isinstance(part.mapping, MapSearch) for part in design.parts)
+        ]
+        sensitivity = check_sensitivity(file.sensitivity, dimensions, tuple(sweep), searched, tuple(accounting), source)
     if file.search is not None:
         search = check_search(
             file.search,
-            {name: design.parameter_dimensions for name, design in designs.items()},
+            dimensions,
             {
                 name: {option: tuple(each) for option, each in design.mapping_options.items()}
                 for name, design in designs.items()
@@ -302,6 +315,7 @@ def load_study_file(path: Path) -> Study:
         data,
         source,
         search,
+        sensitivity,
     )
 
 

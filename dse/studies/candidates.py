@@ -44,16 +44,20 @@ class Priced:
         """An objective of each candidate."""
         if objective.metric == "area_um2":
             return self.area_um2
-        values = self.columns[objective.metric]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            match objective.mean:
-                case "geometric":
-                    return np.asarray(np.exp(np.log(values).mean(axis=1)))
-                case "arithmetic":
-                    return np.asarray(values.mean(axis=1))
-                case "sum":
-                    return np.asarray(values.sum(axis=1))
-        return np.asarray(values.max(axis=1))
+        return over_points(self.columns[objective.metric], objective.mean)
+
+
+def over_points(values: NDArray[np.float64], mean: str) -> NDArray[np.float64]:
+    """Values by point (..., points) put together over the points: by one of `MEANS`."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        match mean:
+            case "geometric":
+                return np.asarray(np.exp(np.log(values).mean(axis=-1)))
+            case "arithmetic":
+                return np.asarray(values.mean(axis=-1))
+            case "sum":
+                return np.asarray(values.sum(axis=-1))
+    return np.asarray(values.max(axis=-1))
 
 
 class Pricer:

@@ -23,7 +23,9 @@ from dse.studies.summary import compare
 
 SEARCH_FIGURES = ("front", "comparison", "budgets", "winners", "convergence")
 """What a search draws by itself."""
-VERSIONS_OF = ("dse", "numpy", "pandas", "matplotlib")
+SENSITIVITY_FIGURES = ("sensitivity", "distribution")
+"""What a sensitivity draws by itself."""
+VERSIONS_OF = ("dse", "numpy", "scipy", "pandas", "matplotlib")
 
 
 @contextmanager
@@ -65,6 +67,8 @@ def write_results(
     names = [figure.name for figure in result.study.figures]
     if result.explored is not None:
         names += SEARCH_FIGURES
+    if result.analysis is not None:
+        names += SENSITIVITY_FIGURES
     drawn = [f"{name}.{kind}" for name in names for kind in ("png", "pdf")]
     with all_or_nothing(folder, () if draw else drawn) as scratch:
         write_csv(result.frame, scratch / "results.csv")
@@ -81,6 +85,10 @@ def write_results(
                     write_csv(budgets.by_axis, scratch / f"budgets_by_{budgets.axis}.csv")
             for baseline in result.study.baselines[:1]:
                 write_csv(compare(result, baseline), scratch / "comparison.csv")
+        if result.analysis is not None:
+            write_csv(result.analysis.indices, scratch / "sensitivity.csv")
+            write_csv(result.analysis.distribution, scratch / "distribution.csv")
+            write_csv(result.analysis.samples, scratch / "samples.csv")
         if result.maps:
             (scratch / "mappings.txt").write_text(nests_text(result), encoding="utf-8")
         record = {

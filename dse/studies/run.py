@@ -27,6 +27,7 @@ from dse.studies.points import Point, axis_columns, choices_at, named, parameter
 if TYPE_CHECKING:
     from dse.search.workload import WorkloadMap
     from dse.studies.explore import Explored
+    from dse.studies.sensitivity import Analysis
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class StudyResult:
     component.
 
     `axes` are the columns that tell points apart; `maps` the mappings that were searched, by design, part and point. Of a
-    search, the designs are the best that were `explored`, and `given` are the rows of those that the study has.
+    search, the designs are the best that were `explored`, and `given` are the rows of those that the study has; of a
+    sensitivity, `analysis` is what its assumptions do to its headlines.
     """
 
     study: Study
@@ -46,6 +48,7 @@ class StudyResult:
     maps: Mapping[tuple[str, str, str], WorkloadMap]
     explored: Explored | None = None
     given: pd.DataFrame | None = None
+    analysis: Analysis | None = None
 
 
 def accountings(study: Study) -> dict[str, Accounting]:

@@ -64,6 +64,19 @@ def test_small_register_files_cost_less_only_where_they_are_scaled() -> None:
     assert (scaled.area_um2 - address_um2) / (unscaled.area_um2 - address_um2) == pytest.approx(0.5 * 4 / 64, rel=1e-12)
 
 
+def test_registers_shrink_with_their_words_as_asked() -> None:
+    """Accelergy's Aladdin plug-in has the power 0.78; with 0 a register file of any depth is charged as 64 words."""
+    size = {"depth": 4, "width": 32}
+    by_default, same, whole, linear = (
+        price_component(CLASSES["register_file"], {**size, **own}, TableConventions()).energy_pj["write"]
+        for own in ({}, {"depth_exponent": 0.78}, {"depth_exponent": 0}, {"depth_exponent": 1})
+    )
+    address_pj = 0.000276038 + 2 * 0.0040197174
+    assert by_default == same
+    assert whole - address_pj == pytest.approx(64 * 0.02947, rel=1e-12)
+    assert linear - address_pj == pytest.approx(4 * 0.02947, rel=1e-12)
+
+
 def test_large_register_files_are_the_same_either_way() -> None:
     size = {"depth": 128, "width": 64}
     either = [
@@ -82,7 +95,15 @@ def test_attributes_may_be_arrays() -> None:
 
 
 def test_every_class_states_the_actions_that_it_prices() -> None:
-    samples = {"width": 16, "depth": 64, "capacity": 16 * MIB, "type": "hbm2", "banks": 1, "ports": 1}
+    samples = {
+        "width": 16,
+        "depth": 64,
+        "capacity": 16 * MIB,
+        "type": "hbm2",
+        "banks": 1,
+        "ports": 1,
+        "depth_exponent": 0.78,
+    }
     for name, kind in CLASSES.items():
         own = {"sram": {"width": 4096}, "relative_memory": {"type": "buffer"}}.get(name, {})
         attributes = {**{key: samples[key] for key in kind.attributes}, **own}

@@ -96,7 +96,7 @@ def test_a_memory_that_a_path_sees_as_one_moves_with_the_bandwidth_of_all(write_
     text = (library_folder("archs") / "fusemax.yaml").read_text()
     path = write_spec(
         "a.yaml",
-        text.replace("depth: lane_registers, width: word}", "depth: lane_registers, width: word, bandwidth: 8 GB/s}"),
+        text.replace("depth: lane_registers, width: word,", "depth: lane_registers, width: word, bandwidth: 8 GB/s,"),
     )
     free = dse.evaluate("fusemax", "attention_1pass")
     bound = dse.evaluate(str(path), "attention_1pass", mapping="fusemax")
