@@ -131,8 +131,13 @@ def run(
             from dse.report.progress import search_bar
             from dse.studies.explore import run_search
 
-            with search_bar(loaded.name) as progress:
-                result = run_search(loaded, advance, trials=trials, storage=storage, jobs=jobs, progress=progress)
+            try:
+                with search_bar(loaded.name) as progress:
+                    result = run_search(loaded, advance, trials=trials, storage=storage, jobs=jobs, progress=progress)
+            except KeyboardInterrupt:
+                if storage is not None:
+                    print("trials done so far are kept: the same command goes on with them", file=sys.stderr)
+                raise
         elif trials is not None or storage is not None:
             raise SpecError(f"--trials and --storage are of a search; {loaded.name} has none")
         elif loaded.sensitivity is not None:
@@ -158,6 +163,8 @@ def run(
     if result.explored is not None and form == "table":
         for name, how in result.explored.method.items():
             print(f"{name}: {how}")
+        if storage is not None:
+            print("trials are kept: --trials N with the same --storage goes on to N")
         _print(front_table(result), form, "The front", digits=6)
         budgets = result.explored.budgets
         if budgets is not None:

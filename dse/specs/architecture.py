@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from dse.cascade.einsum import FUNCTIONS, INFIX
+from dse.components.estimators import check_installed, estimated_class
 from dse.components.library import CLASSES, ComponentClass
 from dse.components.own import RowError, own_classes
 from dse.components.scaling import BASE_NM, check_technology
@@ -77,6 +78,16 @@ class _Unit(SpecModel):
     ops: dict[str, dict[str, Any]]
 
 
+class _Estimator(SpecModel):
+    """A component class that a model of hwcomponents prices: its actions and attributes by their names here, and others as
+    they are."""
+
+    model: str
+    actions: dict[str, str]
+    attributes: dict[str, str] = {}
+    fixed: dict[str, Any] = {}
+
+
 class _File(SpecModel):
     name: str
     about: str = ""
@@ -84,6 +95,7 @@ class _File(SpecModel):
     clock: Any
     technology: Any = f"{BASE_NM} nm"
     tables: list[str] = []
+    estimators: dict[str, _Estimator] = {}
     memories: dict[str, _Memory]
     units: dict[str, _Unit]
 
@@ -235,6 +247,8 @@ def load_architecture_file(path: Path) -> Architecture:
             if label in classes:
                 raise source.error(("tables", number), f"class {label!r} is in a table before {table} already")
         classes |= own
+    for name, estimator in file.estimators.items():
+        classes[name] = _estimated_class(name, estimator, classes, source)
     memories = {}
     for name, memory in file.memories.items():
         spec = _component(name, memory, classes, source, ("memories", name))
@@ -276,6 +290,25 @@ def _own_classes(path: Path, source: Source, key: Key) -> dict[str, ComponentCla
     except RowError as error:
         line = records[error.row][0] if error.row >= 0 else 1
         raise SpecError(f"{show_path(path)}:{line}: {error}") from None
+
+
+def _estimated_class(
+    name: str, written: _Estimator, classes: Mapping[str, ComponentClass], source: Source
+) -> ComponentClass:
+    """A component class that hwcomponents prices. Raises SpecError."""
+    key: Key = ("estimators", name)
+    if name in classes:
+        raise source.error(key, f"class {name!r} is there already; give the estimator's another name")
+    if not written.actions:
+        raise source.error((*key, "actions"), "actions: name one or more, as {read: read}")
+    known = [attribute for attribute in ATTRIBUTES if attribute != "type"]
+    for attribute in written.attributes:
+        source.check_known(attribute, known, (*key, "attributes", attribute), "attribute")
+    try:
+        check_installed()
+    except ComponentError as error:
+        raise source.error(key, str(error)) from None
+    return estimated_class(written.model, written.actions, written.attributes, written.fixed)
 
 
 def _component(
