@@ -17,6 +17,8 @@ SAMPLERS = ("random", "tpe", "gp", "nsgaii", "nsgaiii", "cmaes", "qmc", "grid")
 METHODS = ("auto", "exhaustive", *SAMPLERS)
 """How a space is searched; `auto` enumerates small ones and samples others by TPE."""
 METRICS = ("latency_s", "energy_pj", "edp", "dram_bytes", "area_um2")
+CONSTRAINTS = ("area_um2", "power_w")
+"""What may be bounded: a chip's area, and the mean power at every point."""
 ONE_OBJECTIVE = ("cmaes",)
 """Samplers that have no notion of a front."""
 MEANS = ("geometric", "arithmetic", "sum", "worst")
@@ -82,7 +84,8 @@ class Objective:
 
 @dataclass(frozen=True)
 class Search:
-    """A checked search: ranges by design, options to settle at each point, objectives, and upper bounds by column.
+    """A checked search: ranges by design, options to settle at each point, objectives, and upper bounds by name (and a lower
+    one of the area, for chips of equal area within a tolerance).
 
     `budgets` are the areas in um2, ascending, whose best designs are asked for (none where one area or none is given; the
     largest is the bound); `compare` the samplers, and trials of each, that are held against the exact front.
@@ -98,6 +101,7 @@ class Search:
     seed: int
     budgets: tuple[float, ...] = ()
     compare: Mapping[str, int] = field(default_factory=dict)
+    least_area_um2: float = 0.0
 
     @cached_property
     def sizes(self) -> dict[str, int]:
@@ -152,13 +156,16 @@ def check_search(
     accounting = written.accounting or accountings[0]
     source.check_known(accounting, accountings, (*key, "accounting"), "accounting")
     at_most: dict[str, float] = {}
+    least_area = 0.0
     budgets: tuple[float, ...] = ()
     for name, value in written.constraints.items():
         at = (*key, "constraints", name)
-        source.check_known(name, ("area_um2",), at, "constraint")
-        if isinstance(value, list):
+        source.check_known(name, CONSTRAINTS, at, "constraint")
+        if name == "area_um2" and isinstance(value, list):
             budgets = _budgets(name, value, source, at)
             at_most[name] = budgets[-1]
+        elif name == "area_um2" and isinstance(value, dict):
+            least_area, at_most[name] = _between(name, value, source, at)
         else:
             at_most[name] = _bound(name, value, source, at)
     if budgets and written.objectives[0].metric == "area_um2":
@@ -181,6 +188,7 @@ def check_search(
         written.seed,
         budgets,
         dict(written.compare),
+        least_area,
     )
 
 
@@ -189,6 +197,18 @@ def _bound(name: str, value: Any, source: Source, key: Key) -> float:
     if not most > 0:
         raise source.error(key, f"{name} is at most a number above 0, found {value!r}")
     return float(most)
+
+
+def _between(name: str, value: Mapping[str, Any], source: Source, key: Key) -> tuple[float, float]:
+    """Bounds from below and above."""
+    if set(value) != {"least", "most"}:
+        raise source.error(
+            key, f"{name}: a number, a list of budgets, or {{least: ..., most: ...}}, found {dict(value)}"
+        )
+    least, most = (_bound(name, value[end], source, (*key, end)) for end in ("least", "most"))
+    if least > most:
+        raise source.error((*key, "least"), f"{name}: at least {value['least']} and at most {value['most']} is nothing")
+    return least, most
 
 
 def _budgets(name: str, values: Sequence[Any], source: Source, key: Key) -> tuple[float, ...]:

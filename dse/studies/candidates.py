@@ -28,12 +28,14 @@ SETTLED = ("latency_s", "energy_pj")
 @dataclass(frozen=True)
 class Priced:
     """Candidates by point: `columns` (candidates, points) by metric, infinite where a candidate cannot be; `area_um2` by
-    candidate; `options` the alternatives settled on, as places in `combinations`."""
+    candidate; `options` the alternatives settled on, as places in `combinations`; `power_w` (candidates, points) the least
+    mean power of any alternative, infinite where none was priced."""
 
     columns: Mapping[str, NDArray[np.float64]]
     area_um2: NDArray[np.float64]
     options: NDArray[np.int64]
     combinations: Sequence[Mapping[str, str]]
+    power_w: NDArray[np.float64]
 
     @property
     def feasible(self) -> NDArray[np.bool_]:
@@ -115,14 +117,16 @@ class Pricer:
         return parameters_at(self.study, self.design, self.part, point, chosen, self.values(places))
 
     def price(self, places: NDArray[np.int64]) -> Priced:
-        """Every candidate at every point, options settled; those over a bound on area are not priced."""
+        """Every candidate at every point, options settled; those outside the bounds on area are not priced, and alternatives
+        over that on power are none."""
         areas = self.areas(places)
         count = len(self.points)
         combinations = self.combinations(places)
         names = ("latency_s", "energy_pj", "dram_bytes", "edp")
         columns = {name: np.full((len(places), count), np.inf) for name in names}
         options = np.zeros((len(places), count), dtype=np.int64)
-        allowed = np.flatnonzero(np.isfinite(areas) & (areas <= self.search.at_most.get("area_um2", np.inf)))
+        power = np.full((len(places), count), np.inf)
+        allowed = np.flatnonzero(np.isfinite(areas) & self.allows(areas))
         step = max(1, ROWS_AT_ONCE // count)
         for start in range(0, len(allowed), step):
             rows = allowed[start : start + step]
@@ -132,12 +136,20 @@ class Pricer:
                 if not chosen.any():
                     continue
                 found = self.evaluated(together, combination, len(rows))
-                found = {name: np.where(chosen[:, None], values, np.inf) for name, values in found.items()}
+                own = np.where(chosen[:, None], _mean_power(found), np.inf)
+                power[rows] = np.minimum(power[rows], own)
+                within = chosen[:, None] & (own <= self.search.at_most.get("power_w", np.inf))
+                found = {name: np.where(within, values, np.inf) for name, values in found.items()}
                 better = self.better(found, {name: columns[name][rows] for name in names})
                 for name in names:
                     columns[name][rows] = np.where(better, found[name], columns[name][rows])
                 options[rows] = np.where(better, number, options[rows])
-        return Priced(columns, areas, options, combinations)
+        return Priced(columns, areas, options, combinations, power)
+
+    def allows(self, areas: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Where chips of these areas are within the bounds."""
+        most = self.search.at_most.get("area_um2", np.inf)
+        return np.asarray((areas <= most) & (areas >= self.search.least_area_um2))
 
     def combinations(self, places: NDArray[np.int64]) -> list[dict[str, str]]:
         """Alternatives of the mapping that are to be priced: of settled options all, of sampled ones those asked for."""
@@ -224,3 +236,10 @@ class Pricer:
                 columns[objective.column] = priced.aggregated(objective)
         columns["feasible"] = priced.feasible
         return pd.DataFrame(columns)
+
+
+def _mean_power(found: Mapping[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Watts, where pJ are spent in seconds; infinite where a candidate cannot be."""
+    with np.errstate(invalid="ignore"):
+        watts = found["energy_pj"] * 1e-12 / found["latency_s"]
+    return np.asarray(np.where(np.isfinite(watts), watts, np.inf))

@@ -154,6 +154,18 @@ def _none_feasible(pricer: Pricer, priced: Priced) -> SpecError:
             ("search", "constraints", "area_um2"),
             f"no {name} has at most {bound:,.0f} um2; the smallest has {least:,.0f}",
         )
+    if pricer.search.least_area_um2 > 0 and not pricer.allows(priced.area_um2).any():
+        lowest, largest = pricer.search.least_area_um2, float(priced.area_um2[np.isfinite(priced.area_um2)].max())
+        return study.source.error(
+            ("search", "constraints", "area_um2"),
+            f"no {name} is between {lowest:,.0f} and {bound:,.0f} um2; they go from {least:,.0f} to {largest:,.0f}",
+        )
+    watts, needed = pricer.search.at_most.get("power_w"), float(priced.power_w.max(axis=1).min())
+    if watts is not None and watts < needed < np.inf:
+        return study.source.error(
+            ("search", "constraints", "power_w"),
+            f"no {name} takes at most {watts:g} W at every point; the least is {needed:.4g} W",
+        )
     return study.source.error(
         ("search", "parameters", name), f"no candidate of {name} has tiles that divide and fit at every point"
     )
@@ -181,7 +193,8 @@ def _together(parts: Sequence[Priced]) -> Priced:
                 combinations.append(each)
         places = np.array([combinations.index(each) for each in part.combinations], dtype=np.int64)
         options.append(places[part.options])
-    return Priced(columns, np.concatenate([part.area_um2 for part in parts]), np.concatenate(options), combinations)
+    area, power = (np.concatenate([getattr(part, name) for part in parts]) for name in ("area_um2", "power_w"))
+    return Priced(columns, area, np.concatenate(options), combinations, power)
 
 
 def winner(pricer: Pricer, places: NDArray[np.int64], priced: Priced, row: int) -> Design:

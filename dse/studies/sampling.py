@@ -38,8 +38,9 @@ NEEDED = {"gp": "torch", "cmaes": "cmaes"}
 """Packages that samplers need and that are not installed with this one."""
 GAUSSIAN = ("gp",)
 """Samplers that model the objectives' values, and not only their order."""
-BATCHES = {"gp": 1}
-"""Where they are fewer: each trial of a Gaussian process is worth more than the time to price it."""
+BATCHES = {"gp": 1, "random": 500, "qmc": 500, "grid": 500}
+"""Where they are fewer, as each trial of a Gaussian process is worth more than the time to price it, or more, as the sampler
+learns nothing from one."""
 COMMON_SEED = ("grid", "qmc")
 """Samplers whose processes share one sequence of candidates, and so its seed."""
 NO_VALUE = 1e30
@@ -91,7 +92,9 @@ def _help(pricer: Pricer, storage: str, wanted: int) -> None:
 def _work(pricer: Pricer, study: optuna.Study, shared: Shared | None, wanted: int, progress: Progress) -> None:
     """Ask for candidates, price them and tell what they came to, until enough are done."""
     space: dict[str, optuna.distributions.BaseDistribution] = _distributions(pricer)
-    batch = BATCHES.get(pricer.search.method, BATCH if shared is None else SHARED_BATCH)
+    batch = BATCHES.get(pricer.search.method, BATCH)
+    if shared is not None:
+        batch = min(batch, SHARED_BATCH)
     tally = Tally(pricer, wanted)
     while True:
         if shared is not None:
@@ -155,10 +158,12 @@ def _told(values: NDArray[np.float64], method: str) -> list[float]:
 
 
 def _violations(pricer: Pricer, priced: Priced) -> NDArray[np.float64]:
-    """By how much a candidate breaks its bounds: at most 0 where it can be."""
-    bound = pricer.search.at_most.get("area_um2", np.inf)
-    over = np.where(np.isfinite(priced.area_um2), priced.area_um2, NO_VALUE) / bound - 1
-    over = np.where(np.isfinite(bound), over, -1.0)
+    """By how much a candidate breaks its bounds, as a share of them: at most 0 where it can be."""
+    search, area = pricer.search, np.where(np.isfinite(priced.area_um2), priced.area_um2, NO_VALUE)
+    over = area / search.at_most.get("area_um2", np.inf) - 1
+    over = np.maximum(over, 1 - area / search.least_area_um2 if search.least_area_um2 else -1.0)
+    watts = priced.power_w.max(axis=1)
+    over = np.maximum(over, np.where(np.isfinite(watts), watts, 0.0) / search.at_most.get("power_w", np.inf) - 1)
     return np.where(priced.feasible, np.minimum(over, 0.0), np.maximum(over, 1e-9))
 
 
@@ -186,6 +191,7 @@ def _shared(pricer: Pricer, storage: str) -> Shared:
         },
         "objectives": [objective.column for objective in search.objectives],
         "at_most": dict(search.at_most),
+        "at_least": search.least_area_um2,
         "settle": list(pricer.settled),
         "accounting": search.accounting,
         "points": [point.label() for point in pricer.points],

@@ -103,7 +103,8 @@ def as_given(result: StudyResult) -> pd.DataFrame:
             metric: own[metric].to_numpy(dtype=float)[None]
             for metric in ("latency_s", "energy_pj", "dram_bytes", "edp")
         }
-        priced = Priced(columns, own["area_um2"].to_numpy(dtype=float)[:1], np.zeros((1, len(own)), dtype=np.int64), ())
+        area = own["area_um2"].to_numpy(dtype=float)[:1]
+        priced = Priced(columns, area, np.zeros((1, len(own)), dtype=np.int64), (), np.zeros((1, len(own))))
         values = {each.column: float(priced.aggregated(each)[0]) for each in search.objectives}
         rows.append({"design": name, "area_um2": float(priced.area_um2[0]), **values})
     return pd.DataFrame(rows)

@@ -208,7 +208,13 @@ def test_candidates_that_cannot_be_are_infinite_not_priced(write_spec: Write) ->
         ({"objectives": []}, "name one metric or more"),
         ({"objectives": [{"metric": "speed"}]}, "unknown metric 'speed'"),
         ({"objectives": [{"metric": "edp"}, {"metric": "edp"}]}, "one stands there twice"),
-        ({"constraints": {"power_w": 3}}, "unknown constraint 'power_w'; allowed: area_um2"),
+        ({"constraints": {"power": 3}}, "unknown constraint 'power'; did you mean 'power_w'"),
+        ({"constraints": {"power_w": [3]}}, r"small.yaml:\d+: "),
+        (
+            {"constraints": {"area_um2": {"most": 3e8}}},
+            "area_um2: a number, a list of budgets, or {least: ..., most: ...}",
+        ),
+        ({"constraints": {"area_um2": {"least": 4e8, "most": 3e8}}}, "is nothing"),
         ({"constraints": {"area_um2": 0}}, "area_um2 is at most a number above 0"),
         ({"trials": 0}, "trials is 1 or more"),
     ],
@@ -272,3 +278,40 @@ def test_one_candidate_alone_that_cannot_be_is_infinite_too(write_spec: Write) -
     assert np.isinf(alone.columns["latency_s"]).all()
     with pytest.raises(SpecError, match="no SRAM of 524,288 bytes at 4096 bit"):
         explore(small(write_spec, parameters={"fusemax": {"buffer": {"choices": ["512 KiB"]}}}, settle={}))
+
+
+def test_a_bound_on_power_leaves_what_takes_no_more_at_any_point(write_spec: Write) -> None:
+    """Power is energy over time; of alternatives that are settled, those within the bound may be taken."""
+    free = small(write_spec)
+    assert free.search is not None
+    pricer = Pricer(free, free.designs["fusemax"], free.search, CORRECTED)
+    places = np.array(list(itertools.product(*(range(len(each.values)) for each in pricer.ranges))))
+    priced = pricer.price(places)
+    watts = (priced.columns["energy_pj"] * 1e-12 / priced.columns["latency_s"]).max(axis=1)
+    np.testing.assert_allclose(priced.power_w.max(axis=1), watts, rtol=1e-12)
+    bound = float(np.sort(watts)[1])
+    held = small(write_spec, constraints={"power_w": bound * (1 + 1e-9)})
+    assert held.search is not None
+    bounded = Pricer(held, held.designs["fusemax"], held.search, CORRECTED).price(places)
+    assert bounded.feasible.tolist() == (watts <= bound * (1 + 1e-9)).tolist()
+    one = data(constraints={"power_w": bound / 1e6})
+    del one["search"]["parameters"]["flat"], one["search"]["settle"]
+    study = load_study_file(write_spec("small.yaml", one))
+    with pytest.raises(SpecError, match=rf"no fusemax takes at most {bound / 1e6:g} W at every point; the least is"):
+        explore(study)
+
+
+def test_chips_of_equal_area_within_a_tolerance(write_spec: Write) -> None:
+    every = explore(small(write_spec)).trials
+    found = explore(small(write_spec, constraints={"area_um2": {"least": 250e6, "most": 400e6}})).trials
+    within = every["area_um2"].between(250e6, 400e6) & every["feasible"]
+    assert within.any()
+    assert found["feasible"].tolist() == within.tolist()
+    with pytest.raises(SpecError, match="no flat is between 1,000,000,000,000 and 2,000,000,000,000 um2; they go from"):
+        explore(small(write_spec, constraints={"area_um2": {"least": 1e12, "most": 2e12}}))
+    sampled = explore(
+        small(write_spec, constraints={"area_um2": {"least": 250e6, "most": 400e6}}, method="tpe", trials=40)
+    )
+    best = sampled.trials[sampled.trials["feasible"]]
+    assert best["area_um2"].between(250e6, 400e6).all()
+    assert set(best["design"]) == {"flat", "fusemax"}
