@@ -46,6 +46,27 @@ def test_means_over_the_24_points_are_the_published_ones(layers: StudyResult) ->
     assert means.loc[("fusemax", "flat"), "speedup_geomean"] == pytest.approx(4.61, rel=0.005)
 
 
+@pytest.mark.parametrize(
+    ("accounting", "speedup", "energy"), [("published", 5.115, 0.8285), ("corrected", 5.115, 0.8495)]
+)
+def test_norms_and_residuals_leave_five_times(
+    layers: StudyResult, accounting: str, speedup: float, energy: float
+) -> None:
+    """The parts of a layer run one after another, so that norms add to what the study without them says."""
+    study = load_study("fusemax_whole_layer")
+    designs = {
+        name: replace(design, parts=tuple(part for part in design.parts if part.name == "norms"))
+        for name, design in study.designs.items()
+    }
+    keys = ["accounting", "design", "model", "seq_len"]
+    norms, rest = (each.frame.set_index(keys) for each in (run_study(replace(study, designs=designs)), layers))
+    whole = (norms[["latency_s", "energy_pj"]] + rest[["latency_s", "energy_pj"]]).loc[accounting]
+    ratios = whole.loc["flat"] / whole.loc["fusemax"]
+    assert len(ratios) == 24
+    assert ratios["latency_s"].mean() == pytest.approx(speedup, abs=6e-4)
+    assert (1 / ratios["energy_pj"]).mean() == pytest.approx(energy, abs=6e-4)
+
+
 def test_a_layer_is_its_attention_and_its_linear_layers(layers: StudyResult) -> None:
     keys = ["design", "model", "seq_len"]
     ours = layers.frame[layers.frame["accounting"] == "published"].set_index(keys)
