@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, LENGTH, Quantity
 from dse.specs.source import SpecError
 from dse.studies.candidates import Priced, Pricer
-from dse.studies.storage import JOURNAL, PAUSE_S, Shared, close, create_or_join
+from dse.studies.storage import JOURNAL, PAUSE_S, Shared, close, create_or_join, reached
 from dse.studies.tally import Progress, Tally
 
 if TYPE_CHECKING:
@@ -70,8 +70,9 @@ def sample(
         for helper in helpers:
             helper.start()
         try:
-            _work(pricer, shared.study, shared, wanted, progress)
-            trials = shared.finished()
+            with reached(storage):
+                _work(pricer, shared.study, shared, wanted, progress)
+                trials = shared.finished()
         finally:
             close(shared.backend)
         for helper in helpers:
@@ -117,9 +118,13 @@ def _work(pricer: Pricer, study: optuna.Study, shared: Shared | None, wanted: in
             priced = pricer.price(places)
             values, violations = tally.add_priced(priced), _violations(pricer, priced)
             for trial, own, violation in zip(asked, values, violations.tolist(), strict=True):
-                if violation > 0:
-                    trial.set_user_attr("violation", violation)
-                (study if shared is None else shared).tell(trial, _told(own, pricer.search.method))
+                attributes = {"violation": violation} if violation > 0 else {}
+                if shared is not None:
+                    shared.tell(trial, _told(own, pricer.search.method), attributes)
+                    continue
+                for name, value in attributes.items():
+                    trial.set_user_attr(name, value)
+                study.tell(trial, _told(own, pricer.search.method))
 
 
 def _counted(pricer: Pricer, shared: Shared, wanted: int) -> Tally:

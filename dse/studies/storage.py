@@ -47,7 +47,6 @@ DESCRIPTION = "search"
 
 def open_storage(storage: str) -> optuna.storages.BaseStorage:
     """A journal file, by a path that ends so, or a database, by its URL. Raises SpecError where it cannot be reached."""
-    scheme = storage.partition("://")[0]
     if "://" not in storage and not storage.endswith(JOURNAL):
         raise SpecError(
             f"--storage {storage}: allowed: FILE{JOURNAL}, sqlite:///FILE, postgresql://USER@HOST/DATABASE, or another "
@@ -56,7 +55,7 @@ def open_storage(storage: str) -> optuna.storages.BaseStorage:
     tries = 3
     while True:
         try:
-            return _journal(storage) if "://" not in storage else _database(storage, is_sqlite=scheme == "sqlite")
+            return _journal(storage) if "://" not in storage else _database(storage)
         except Exception as error:  # whatever the database's driver raises
             tries -= 1
             if not tries or isinstance(error, ImportError):
@@ -71,9 +70,10 @@ def _journal(path: str) -> optuna.storages.BaseStorage:
     return optuna.storages.JournalStorage(JournalFileBackend(path))
 
 
-def _database(storage: str, *, is_sqlite: bool) -> optuna.storages.BaseStorage:
+def _database(storage: str) -> optuna.storages.BaseStorage:
     import optuna
 
+    is_sqlite = storage.startswith("sqlite")
     with warnings.catch_warnings(action="ignore"):  # heartbeats are Optuna's, but called experimental
         backend = optuna.storages.RDBStorage(
             storage.replace("postgresql://", "postgresql+psycopg://"),  # whatever SQLAlchemy takes by default
@@ -85,6 +85,21 @@ def _database(storage: str, *, is_sqlite: bool) -> optuna.storages.BaseStorage:
     if is_sqlite:
         _write_ahead(backend)
     return backend
+
+
+@contextmanager
+def reached(storage: str) -> Iterator[None]:
+    """Raises SpecError where a storage is lost meanwhile."""
+    import optuna
+    import sqlalchemy
+
+    try:
+        yield
+    except optuna.exceptions.StorageInternalError as error:  # which says nothing of the cause
+        cause = error.__cause__
+        raise unusable(storage, cause if isinstance(cause, Exception) else error) from None
+    except sqlalchemy.exc.SQLAlchemyError as error:
+        raise unusable(storage, error) from None
 
 
 def close(backend: optuna.storages.BaseStorage) -> None:
@@ -175,11 +190,13 @@ class Shared:
                 self.fail(trial.number)
         return kept
 
-    def tell(self, trial: optuna.Trial, values: Sequence[float]) -> None:
+    def tell(self, trial: optuna.Trial, values: Sequence[float], attributes: Mapping[str, Any]) -> None:
         """Say what a trial came to, unless others have given it up meanwhile."""
         import optuna
 
         with suppress(ValueError, optuna.exceptions.UpdateFinishedTrialError):
+            for name, value in attributes.items():
+                trial.set_user_attr(name, value)
             self.study.tell(trial, values)
 
     def fail(self, number: int) -> bool:
@@ -195,6 +212,8 @@ class Shared:
     @contextmanager
     def alive(self, trials: Sequence[optuna.Trial]) -> Iterator[None]:
         """Say every now and then that these trials are being worked on, where the storage has heartbeats."""
+        import optuna
+
         beat = getattr(self.backend, "record_heartbeat", lambda trial_id: None)
         over = threading.Event()
 
@@ -206,7 +225,8 @@ class Shared:
 
         for trial in trials:
             beat(trial._trial_id)
-            trial.set_user_attr(WORKER, f"{socket.gethostname()}:{os.getpid()}")
+            with suppress(optuna.exceptions.UpdateFinishedTrialError):
+                trial.set_user_attr(WORKER, f"{socket.gethostname()}:{os.getpid()}")
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
         try:

@@ -22,7 +22,7 @@ from dse.specs.source import SpecError
 from dse.specs.study import load_study_file
 from dse.studies import storage as storages
 from dse.studies.explore import explore
-from dse.studies.storage import close, open_storage, unusable
+from dse.studies.storage import close, create_or_join, open_storage, unusable
 
 Write = Callable[[str, object], Path]
 
@@ -52,8 +52,8 @@ def slowly(self, places):
     time.sleep(0.1)
     return price(self, places)
 
-def noted(self, trial, values):
-    tell(self, trial, values)
+def noted(self, trial, *given):
+    tell(self, trial, *given)
     with open(told, "a") as file:
         print(trial.number, file=file)
 
@@ -189,6 +189,18 @@ def test_another_process_ends_the_run_of_one_that_was_killed(path: Path, url: st
     found = explore(load_study_file(path), trials=50, storage=url).trials  # gives up what was killed at once
     assert left.wait(120) == 0
     assert len(found) == len(in_state(trials_of(path, url), "COMPLETE")) == 50
+
+
+@pytest.mark.filterwarnings("ignore:Heartbeat")
+def test_a_trial_that_others_gave_up_is_told_to_nobody(path: Path, url: str) -> None:
+    shared = create_or_join(url, "given up", 1, {})
+    trial = shared.study.ask()
+    assert shared.fail(trial.number)
+    with shared.alive([trial]):
+        shared.tell(trial, [1.0], {"violation": 1.0})
+    assert not shared.fail(trial.number)
+    assert not shared.finished()
+    close(shared.backend)
 
 
 def test_jobs_do_as_many_trials_as_are_asked_for(write_spec: Write) -> None:
