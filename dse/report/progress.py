@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -71,13 +72,15 @@ def search_bar(name: str) -> Iterator[Callable[[Status], None]]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
+    whole = Column(no_wrap=True, min_width=8)
     columns = (
-        TextColumn("{task.fields[design]}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TextColumn("{task.fields[design]}", table_column=whole),
+        BarColumn(bar_width=10),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}", table_column=replace(whole, min_width=14)),
         TimeRemainingColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1, design=name)

@@ -278,11 +278,21 @@ def create_or_join(storage: str, name: str, objectives: int, described: Mapping[
     except Exception as error:  # whatever the database's driver raises
         raise unusable(storage, error) from None
     known = known or {}
-    differs = [part for part in described if known.get(part) != described[part]]
+    differs = [
+        _named(part, known.get(part), described[part]) for part in described if known.get(part) != described[part]
+    ]
     if differs:
         close(backend)
         raise SpecError(
-            f"--storage {_without_password(storage)}: {name} is there with another search (its {' and '.join(differs)} "
-            "differ); nothing was changed; give another storage, or the study another name"
+            f"--storage {_without_password(storage)}: {name} is there with another search (not the same: "
+            f"{', '.join(differs)}); nothing was changed; give another storage, or the study another name"
         )
     return Shared(backend, study, new=False)
+
+
+def _named(part: str, known: Any, described: Any) -> str:
+    """What differs: of a mapping, the names that do."""
+    if not (isinstance(known, Mapping) and isinstance(described, Mapping)):
+        return part
+    names = [name for name in {**known, **described} if known.get(name) != described.get(name)]
+    return f"{part} of {' and '.join(names)}"

@@ -168,11 +168,15 @@ def test_a_search_goes_on_where_it_stopped(write_spec: Write, tmp_path: Path) ->
     same = explore(study, trials=50, storage=storage).trials
     assert len(same) == 100
     elsewhere = replace(study, sweep={**study.sweep, "model": ("BERT",)})
-    with pytest.raises(SpecError, match=r"small.flat is there with another search \(its points differ\)"):
+    with pytest.raises(SpecError, match=r"small.flat is there with another search \(not the same: points\)"):
         explore(elsewhere, trials=60, storage=storage)
+    wider = data(method="random")
+    wider["search"]["parameters"]["flat"]["lanes"] = {"choices": [256, 512, 1024]}
+    with pytest.raises(SpecError, match=r"another search \(not the same: space of lanes\)"):
+        explore(load_study_file(write_spec("small.yaml", wider)), trials=60, storage=storage)
     other = small(write_spec, method="random", objectives=[{"metric": "energy_pj"}])
     with pytest.raises(
-        SpecError, match=r"small.flat is there with another search \(its objectives differ\); nothing was"
+        SpecError, match=r"small.flat is there with another search \(not the same: objectives\); nothing was"
     ):
         explore(other, trials=60, storage=storage)
     assert len(explore(study, trials=50, storage=storage).trials) == 100
