@@ -41,11 +41,13 @@ WORKER = """
 import sys, time
 from pathlib import Path
 from dse.specs.study import load_study_file
+from dse.studies import sampling
 from dse.studies.candidates import Pricer
 from dse.studies.explore import explore
 from dse.studies.storage import Shared
 
-path, url, trials, told = sys.argv[1:]
+path, url, trials, told, together = sys.argv[1:]
+sampling.SHARED_BATCH = 5
 price, tell = Pricer.price, Shared.tell
 
 def slowly(self, places):
@@ -58,7 +60,11 @@ def noted(self, trial, *given):
         print(trial.number, file=file)
 
 Pricer.price, Shared.tell = slowly, noted
-explore(load_study_file(Path(path)), trials=int(trials), storage=url)
+study = load_study_file(Path(path))
+Path(told + ".ready").touch()
+while len(list(Path(told).parent.glob("*.ready"))) < int(together):  # begin at the same time
+    time.sleep(0.01)
+explore(study, trials=int(trials), storage=url)
 """
 
 
@@ -115,8 +121,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storages, "GRACE_S", 2)
 
 
-def worker(path: Path, url: str, trials: int, told: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", WORKER, str(path), url, str(trials), str(told)])
+def worker(path: Path, url: str, trials: int, told: Path, together: int = 1) -> subprocess.Popen[bytes]:
+    """A process at a search, which begins when as many as are `together` are ready, and notes the trials that it tells."""
+    return subprocess.Popen([sys.executable, "-c", WORKER, str(path), url, str(trials), str(told), str(together)])
 
 
 def trials_of(path: Path, url: str) -> list[optuna.trial.FrozenTrial]:
@@ -165,7 +172,7 @@ def test_a_killed_process_loses_no_trial_and_none_counts_twice(path: Path, url: 
 
 def test_processes_share_a_study_without_a_duplicate(path: Path, url: str, tmp_path: Path) -> None:
     told = [tmp_path / "one", tmp_path / "other"]
-    workers = [worker(path, url, 50, each) for each in told]
+    workers = [worker(path, url, 50, each, together=2) for each in told]
     assert [each.wait(120) for each in workers] == [0, 0]
     one, other = ({int(line) for line in each.read_text().split()} for each in told)
     finished = in_state(trials_of(path, url), "COMPLETE")
@@ -178,7 +185,7 @@ def test_processes_share_a_study_without_a_duplicate(path: Path, url: str, tmp_p
 @pytest.mark.usefixtures("impatient")
 def test_another_process_ends_the_run_of_one_that_was_killed(path: Path, url: str, tmp_path: Path) -> None:
     told = [tmp_path / "killed", tmp_path / "left"]
-    killed, left = (worker(path, url, 50, each) for each in told)
+    killed, left = (worker(path, url, 50, each, together=2) for each in told)
     deadline = time.monotonic() + 60
     while not all(each.exists() for each in told):
         assert killed.poll() is left.poll() is None
