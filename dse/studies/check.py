@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dse.components.library import CLASSES
+from dse.model.accounting import CORRECTED
+from dse.model.evaluate import component_tables
 from dse.model.names import check_names
 from dse.specs.architecture import Architecture, load_architecture_file
 from dse.specs.library import SUFFIXES, find, load_architecture, load_workload
@@ -23,8 +26,7 @@ def check_file(path: Path) -> str:
         accountings(load_study_file(path))
         return "a study"
     if "units" in data or "memories" in data:
-        load_architecture_file(path)
-        return "an architecture"
+        return "; ".join(("an architecture", *_origins(load_architecture_file(path))))
     if path.name.endswith(SUFFIXES["mapspaces"]):
         _check_mapspace(load_mapspace_file(path), path)
         return "demands on mappings"
@@ -39,6 +41,19 @@ def check_file(path: Path) -> str:
     raise source.error(
         (), "cannot tell what this is: an architecture has units, a mapping phases, a workload ranks, a study designs"
     )
+
+
+def _origins(architecture: Architecture) -> list[str]:
+    """Where the figures of component classes that are not the tool's own come from. Raises SpecError where there are none
+    for the sizes that stand in the file."""
+    parts = {name: ("", name, spec) for name, spec in architecture.memories.items()}
+    for unit in architecture.units.values():
+        parts |= {f"{unit.name}.{name}": (unit.name, name, spec) for name, spec in unit.components.items()}
+    foreign = {name: (where, own) for name, (where, own, spec) in parts.items() if spec.class_name not in CLASSES}
+    if not foreign:
+        return []
+    tables, _ = component_tables(architecture.resolve(), CORRECTED)
+    return [f"{name} from {tables[where][own].source}" for name, (where, own) in foreign.items()]
 
 
 def _check_mapping(mapping: Mapping, path: Path) -> None:

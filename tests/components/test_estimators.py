@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dse.components import estimators
 from dse.components.estimators import estimated_class
 from dse.components.library import TableConventions
 from dse.components.tables import ComponentError
 from dse.specs.architecture import load_architecture_file
 from dse.specs.source import SpecError
+from dse.studies.check import check_file
 
 Write = Callable[[str, object], Path]
 
@@ -42,21 +45,51 @@ CHIP: dict[str, Any] = {
 }
 
 
+class AladdinAdder:
+    """A stand-in for a model: w bits at t metres take w*t joules."""
+
+    component_name = ["Adder", "AladdinAdder"]
+
+    def __init__(self, tech_node: float, width: int, kept: str = "", area: float = 3e-12) -> None:
+        self.energy, self.area, self.leak_power = width * tech_node, area, 2e-6
+
+    @classmethod
+    def get_action_names(cls) -> list[str]:
+        return ["add", "read"]
+
+    def add(self) -> SimpleNamespace:
+        return SimpleNamespace(energy=self.energy)
+
+
+class Wire(AladdinAdder):
+    """One without names of its own, which fails as CACTI does."""
+
+    component_name = None  # type: ignore[assignment]
+
+
+AladdinAdder.__module__ = Wire.__module__ = "hwcomponents_library.aladdin"
+VERSIONS = {"hwcomponents": "1.0.114", "hwcomponents_library": "1.0.58"}
+
+
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """A stand-in whose adder of w bits at t metres takes w*t joules; what it was asked for."""
+    """A stand-in for hwcomponents, which drops attributes that a model does not take, as it does; what it was asked for."""
     found: list[dict[str, Any]] = []
 
     def get_model(name: str, attributes: dict[str, Any], actions: list[str]) -> Any:
         found.append(attributes)
-        if name != "AladdinAdder":
+        if name == "Wire":
             raise RuntimeError("no model for it\nLogs:\n|  | TypeError: must be real number\n|  | Traceback")
-        energy = attributes["width"] * attributes["tech_node"]
-        return SimpleNamespace(add=lambda: SimpleNamespace(energy=energy), area=3e-12, leak_power=2e-6)
+        taken = ("tech_node", "width", "kept", "area")
+        return AladdinAdder(**{key: value for key, value in attributes.items() if key in taken})
 
     module = ModuleType("hwcomponents")
     module.get_model = get_model  # type: ignore[attr-defined]
+    models = ModuleType("hwcomponents.find_models")
+    models.installed_models = lambda: [AladdinAdder, SimpleNamespace(model_cls=Wire)]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "hwcomponents", module)
+    monkeypatch.setitem(sys.modules, "hwcomponents.find_models", models)
+    monkeypatch.setattr(estimators, "_version", VERSIONS.__getitem__)
     return found
 
 
@@ -69,15 +102,66 @@ def test_figures_are_in_pj_um2_and_mw_and_each_size_is_asked_for_once(asked: lis
     np.testing.assert_allclose(found.leakage_mw, [2e-3] * 4, rtol=1e-12)
     assert [each["width"] for each in asked] == [8, 16, 32]
     assert all(each["tech_node"] == pytest.approx(22e-9, rel=1e-12) and each["kept"] == "as it is" for each in asked)
+    assert found.source == "hwcomponents 1.0.114, hwcomponents_library 1.0.58, AladdinAdder"
     assert kind.price({"width": 8}, TableConventions(), 45).energy_pj["sum"] == pytest.approx(8 * 45e3, rel=1e-12)
 
 
-def test_what_a_model_cannot_give_is_one_line(asked: list[dict[str, Any]]) -> None:
-    kind = estimated_class("Nope", {"read": "read", "write": "write"}, {"width": "width"}, {})
-    assert kind.actions == ("read", "write")
+@pytest.mark.parametrize(
+    ("model", "action", "fixed", "message"),
+    [
+        ("Wire", "add", {}, "hwcomponents has no Wire of tech_node 2.2e-08, width 8: TypeError: must be real number"),
+        (
+            "AladinAdder",
+            "add",
+            {},
+            "hwcomponents has no model 'AladinAdder'; did you mean 'AladdinAdder'? allowed: AladdinAdder, Wire",
+        ),
+        ("adder", "ad", {}, "hwcomponents's adder has no action 'ad'; did you mean 'add'? allowed: add, read"),
+        (
+            "Adder",
+            "add",
+            {"kpet": 1},
+            "hwcomponents's AladdinAdder has no attribute 'kpet'; did you mean 'kept'? allowed: width, kept, area",
+        ),
+        (
+            "Adder",
+            "add",
+            {"area": -1e-12},
+            "hwcomponents's AladdinAdder of tech_node 2.2e-08, width 8, area -1e-12 gives -1 for area, not 0 or more",
+        ),
+        (
+            "Adder",
+            "add",
+            {"area": float("nan")},
+            "hwcomponents's AladdinAdder of tech_node 2.2e-08, width 8, area nan gives nan for area, not 0 or more",
+        ),
+    ],
+)
+def test_what_a_model_cannot_give_is_one_line(
+    asked: list[dict[str, Any]], model: str, action: str, fixed: dict[str, Any], message: str
+) -> None:
+    kind = estimated_class(model, {"sum": action}, {"width": "width"}, fixed)
     with pytest.raises(ComponentError) as error:
         kind.price({"width": 8}, TableConventions(), 22)
-    assert str(error.value) == "hwcomponents has no Nope of tech_node 2.2e-08, width 8: TypeError: must be real number"
+    assert str(error.value) == message
+
+
+def test_a_class_that_reads_and_writes_is_a_memory() -> None:
+    kind = estimated_class("SRAM", {"write": "write", "read": "read"}, {"width": "width"}, {})
+    assert kind.actions == ("read", "write")
+
+
+def test_check_says_whose_figures_they_are_and_refuses_what_cannot_be_priced(
+    write_spec: Write, asked: list[dict[str, Any]]
+) -> None:
+    data = {**CHIP, "estimators": {"adder": CHIP["estimators"]["adder"]}}
+    data["memories"] = {"DRAM": {"class": "dram", "type": "lpddr4", "width": "64 bit", "bandwidth": "16 GB/s"}}
+    assert check_file(write_spec("chip.yaml", data)) == (
+        "an architecture; array.adder from hwcomponents 1.0.114, hwcomponents_library 1.0.58, AladdinAdder"
+    )
+    data["estimators"] = {"adder": {**CHIP["estimators"]["adder"], "model": "Addr"}}
+    with pytest.raises(SpecError, match=r"^\S*chip\.yaml:\d+: adder: hwcomponents has no model 'Addr'"):
+        check_file(write_spec("chip.yaml", data))
 
 
 def test_without_the_package_the_file_and_line_say_what_to_install(
@@ -118,5 +202,5 @@ def test_a_chip_costs_what_its_estimators_say(write_spec: Write) -> None:
     found = kinds["adder"].price({"width": 16}, TableConventions(), 22)
     assert found.energy_pj["sum"] == pytest.approx(adder.add().energy * 1e12, rel=1e-12)
     assert found.area_um2 == pytest.approx(adder.area * 1e12, rel=1e-12)
-    assert found.source.startswith("hwcomponents 1.")
+    assert re.fullmatch(r"hwcomponents 1\.\S+, hwcomponents_library 1\.\S+, AladdinAdder", found.source)
     assert kinds["off_chip"].price({"width": 64}, TableConventions(), 22).energy_pj["read"] == pytest.approx(512)
