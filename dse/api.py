@@ -34,9 +34,10 @@ from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec
 from dse.specs.quantity import COUNT, DIMENSION_NAMES, Quantity, QuantityError, number
 from dse.specs.sizes import shapes_to_run
-from dse.specs.source import SpecError, allowed
+from dse.specs.source import SpecError
 from dse.specs.study import load_study
 from dse.specs.workload import Workload
+from dse.wording import allowed
 
 if TYPE_CHECKING:
     import pandas as pd

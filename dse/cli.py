@@ -218,7 +218,8 @@ def evaluate(
     _check_format(form)
     from dse.api import evaluate as evaluate_point
     from dse.model.result import GROUPINGS
-    from dse.specs.source import SpecError, allowed
+    from dse.specs.source import SpecError
+    from dse.wording import allowed
 
     if by is not None and by not in GROUPINGS:
         raise SpecError(f"--by: unknown grouping {by!r}; {allowed(by, GROUPINGS)}")
@@ -537,7 +538,8 @@ def _setting(text: str) -> tuple[str, str]:
 
 def _check_format(form: str) -> None:
     from dse.report.tables import FORMATS
-    from dse.specs.source import SpecError, allowed
+    from dse.specs.source import SpecError
+    from dse.wording import allowed
 
     if form not in FORMATS:
         raise SpecError(f"--format: unknown format {form!r}; {allowed(form, FORMATS)}")

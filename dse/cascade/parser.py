@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from dse.cascade.einsum import (
     FUNCTIONS,
@@ -30,6 +29,7 @@ from dse.cascade.einsum import (
     Size,
 )
 from dse.cascade.polynomial import Polynomial
+from dse.wording import allowed
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?(?:e[+-]?\d+)?)|(?P<name>[A-Za-z]\w*)|(?P<sign><=|>=|==|!=|[-+*/=<>,()\[\]]))"
@@ -125,7 +125,7 @@ class _Parser:
             named = tuple(rest)
             if operator not in REDUCTIONS:
                 raise CascadeError(
-                    f"unknown reduction {operator!r} in {head.text!r}; {_allowed(operator, REDUCTIONS)}", self.text
+                    f"unknown reduction {operator!r} in {head.text!r}; {allowed(operator, REDUCTIONS)}", self.text
                 )
             self.position += 1
             self.expect("(")
@@ -204,7 +204,7 @@ class _Parser:
         if name.split("_")[0] in REDUCTIONS and "_" in name:
             raise CascadeError(f"{name}(...) must be the whole right side; give it an Einsum of its own", self.text)
         if name not in FUNCTIONS:
-            raise CascadeError(f"unknown operator {name!r}; {_allowed(name, tuple(FUNCTIONS))}", self.text)
+            raise CascadeError(f"unknown operator {name!r}; {allowed(name, FUNCTIONS)}", self.text)
         self.position += 1
         self.expect("(")
         operands = [self.sum()]
@@ -262,8 +262,3 @@ class _Parser:
             self.position += 1
             if self.take("*") is None:
                 return variable, scale
-
-
-def _allowed(found: str, names: tuple[str, ...]) -> str:
-    near = get_close_matches(found, names, n=1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(names)}"

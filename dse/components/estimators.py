@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -20,6 +19,7 @@ import numpy as np
 
 from dse.components.library import Component, ComponentClass, TableConventions
 from dse.components.tables import ComponentError, Value
+from dse.wording import allowed
 
 PACKAGE = "hwcomponents"
 PJ_PER_JOULE, UM2_PER_M2, MW_PER_W, M_PER_NM = 1e12, 1e12, 1e3, 1e-9
@@ -99,7 +99,7 @@ def _estimate(model: str, actions: tuple[str, ...], attributes: Mapping[str, Any
     takes = [name for name in inspect.signature(kind).parameters if name != TECHNOLOGY]
     for name in attributes:
         if name not in (*takes, TECHNOLOGY):  # it would be left out without a word
-            raise ComponentError(f"{PACKAGE}'s {kind.__name__} has no attribute {name!r}; {_allowed(name, takes)}")
+            raise ComponentError(f"{PACKAGE}'s {kind.__name__} has no attribute {name!r}; {allowed(name, takes)}")
     for what, value in (*zip(actions, energy, strict=True), ("area", area), ("leakage", leakage)):
         if not (math.isfinite(value) and value >= 0):
             raise ComponentError(
@@ -122,22 +122,17 @@ def _check_names(model: str, actions: Iterable[str], models: Iterable[Any]) -> N
     kinds = [each for each, called in names.items() if model.lower() in map(str.lower, called)]
     if not kinds:
         known = sorted({each.__name__ if each.__name__ in called else called[0] for each, called in names.items()})
-        raise ComponentError(f"{PACKAGE} has no model {model!r}; {_allowed(model, known)}")
+        raise ComponentError(f"{PACKAGE} has no model {model!r}; {allowed(model, known)}")
     known = sorted({action for kind in kinds for action in kind.get_action_names()})
     for action in actions:
         if action not in known:
-            raise ComponentError(f"{PACKAGE}'s {model} has no action {action!r}; {_allowed(action, known)}")
+            raise ComponentError(f"{PACKAGE}'s {model} has no action {action!r}; {allowed(action, known)}")
 
 
 def _names(kind: Any) -> list[str]:
     """What a model may be asked for as: names of its own, or that of its class."""
     names = kind.component_name
     return [kind.__name__] if names is None else [names] if isinstance(names, str) else list(names)
-
-
-def _allowed(found: str, names: list[str]) -> str:
-    near = get_close_matches(found, names, n=1, cutoff=0.5)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(names) or 'none'}"
 
 
 def _source(kind: type) -> str:

@@ -22,8 +22,9 @@ from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import PhasePlan, Plan
 from dse.specs.parameters import Located, resolve
 from dse.specs.quantity import COUNT, DIMENSION_NAMES, Quantity
-from dse.specs.source import SpecError, allowed
+from dse.specs.source import SpecError
 from dse.specs.workload import Workload
+from dse.wording import allowed
 
 
 def evaluate(

@@ -8,8 +8,9 @@ from dse.cascade.einsum import Einsum
 from dse.specs.architecture import Architecture, UnitSpec
 from dse.specs.mapping import EinsumPlan, LargestDivisor, Overflow, Plan
 from dse.specs.parameters import Located
-from dse.specs.source import Key, allowed
+from dse.specs.source import Key
 from dse.specs.workload import Workload
+from dse.wording import allowed
 
 
 def check_names(workload: Workload, architecture: Architecture, plan: Plan) -> None:

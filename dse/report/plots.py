@@ -18,7 +18,8 @@ from dse.report import style
 from dse.search.front import pareto_rows
 from dse.specs.quantity import BANDWIDTH, INFORMATION, QuantityError
 from dse.specs.quantity import number as quantity_of
-from dse.specs.source import SpecError, allowed
+from dse.specs.source import SpecError
+from dse.wording import allowed
 
 Palette = Mapping[str, str]
 PART_COLUMNS = ("component", "einsum", "part", "action")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.specs.source import SpecError, allowed
+from dse.specs.source import SpecError
+from dse.wording import allowed
 
 if TYPE_CHECKING:
     import pandas as pd

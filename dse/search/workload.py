@@ -31,8 +31,9 @@ from dse.specs.mapping import Mapping as MappingSpec
 from dse.specs.mapping import mapping_from
 from dse.specs.mapspace import FREE, OBJECTIVES, MapspaceSpec, check_mapspace
 from dse.specs.quantity import Quantity
-from dse.specs.source import SpecError, allowed
+from dse.specs.source import SpecError
 from dse.specs.workload import Workload
+from dse.wording import allowed
 
 
 @dataclass(frozen=True)

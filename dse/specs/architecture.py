@@ -22,7 +22,8 @@ from dse.components.scaling import BASE_NM, check_technology
 from dse.components.tables import ComponentError
 from dse.specs.parameters import Located, locate, resolve
 from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, LENGTH, Dimension, Quantity
-from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_csv, read_yaml, show_path, validate
+from dse.specs.source import Key, Source, SpecError, SpecModel, read_csv, read_yaml, show_path, validate
+from dse.wording import allowed
 
 ATTRIBUTES: Mapping[str, Dimension | None] = {
     "type": None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from dse.specs.library import MODELS_FILE, find, library_folder, load_models, names
-from dse.specs.source import SpecError, allowed, read_yaml
+from dse.specs.source import SpecError, read_yaml
+from dse.wording import allowed
 
 KINDS = ("archs", "mappings", "mapspaces", "workloads", "studies", "models")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dse.specs.parameters import locate
 from dse.specs.quantity import COUNT, Dimension
-from dse.specs.source import Key, Source, SpecError, allowed, read_csv, show_path
+from dse.specs.source import Key, Source, SpecError, read_csv, show_path
+from dse.wording import allowed
 
 MODEL_AXIS = "model"
 """The axis of a sweep whose values are names of models."""

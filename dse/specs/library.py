@@ -11,8 +11,9 @@ from dse.specs.architecture import Architecture, load_architecture_file
 from dse.specs.mapping import Mapping, load_mapping_file
 from dse.specs.mapspace import MapspaceSpec, load_mapspace_file
 from dse.specs.parameters import Located, locate
-from dse.specs.source import SpecError, allowed, read_yaml, show_path
+from dse.specs.source import SpecError, read_yaml, show_path
 from dse.specs.workload import Workload, load_workload_file
+from dse.wording import allowed
 
 Spec = TypeVar("Spec")
 

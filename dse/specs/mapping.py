@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from dse.specs.parameters import Located, locate
-from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
+from dse.specs.source import Key, Source, SpecModel, read_yaml, validate
+from dse.wording import allowed
 
 _TOKEN = re.compile(r"(?P<variable>[a-z][a-z0-9]*)(?::(?P<factor>.+))?\Z")
 STALL = "stall"

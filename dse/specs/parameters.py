@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dse.specs.quantity import COUNT, DIMENSION_NAMES, Dimension, Expression, Quantity, QuantityError, parse_expression
-from dse.specs.source import Key, Source, allowed
+from dse.specs.source import Key, Source
+from dse.wording import allowed
 
 SMALLEST_RATE = 1e-9
 """No rate, in base units, is smaller: what takes as long is no design."""

@@ -252,3 +252,12 @@ def _tidy(value: Any) -> Any:
         return array
     integers = array.astype(np.int64)
     return integers if np.array_equal(integers, array) else array
+
+
+def written(value: Quantity) -> str:
+    """A quantity as a spec says it."""
+    size, unit = {
+        COUNT: (1, ""), INFORMATION: (1, " bit"), FREQUENCY: (1, " Hz"), BANDWIDTH: (8, " B/s"), LENGTH: (1, " nm"),
+    }[value.dimension]  # fmt: skip
+    number = value.value / size if size > 1 else value.value
+    return f"{int(number) if float(number).is_integer() else number!r}{unit}"

@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from dse.specs.parameters import locate
 from dse.specs.quantity import COUNT, Dimension, Quantity
-from dse.specs.source import Key, Source, SpecModel, allowed
+from dse.specs.source import Key, Source, SpecModel
+from dse.wording import allowed
 
 SAMPLERS = ("random", "tpe", "gp", "nsgaii", "nsgaiii", "cmaes", "qmc", "grid")
 """Optuna's samplers by name."""

@@ -9,13 +9,14 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
+
+from dse.wording import allowed
 
 Key = tuple[str | int, ...]
 """Where a value stands: the keys and list positions that lead to it."""
@@ -56,13 +57,6 @@ class Source:
         known = list(names)
         if name not in known:
             raise self.error(key, f"unknown {what} {name!r}{where and ' '}{where}; {allowed(name, known)}")
-
-
-def allowed(found: object, names: Iterable[str]) -> str:
-    """`did you mean ...? allowed: ...` for a name that is not among `names`."""
-    known = sorted(names)
-    near = get_close_matches(str(found), known, n=1, cutoff=0.5)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"allowed: {', '.join(known) or 'none'}"
 
 
 def read_csv(path: Path, source: Source, key: Key) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:

@@ -29,8 +29,9 @@ from dse.specs.parameters import Located, locate
 from dse.specs.quantity import COUNT, Dimension, Quantity
 from dse.specs.search import Search, WrittenSearch, check_search
 from dse.specs.sensitivity import Sensitivity, WrittenSensitivity, check_sensitivity
-from dse.specs.source import Key, Source, SpecError, SpecModel, allowed, read_yaml, validate
+from dse.specs.source import Key, Source, SpecError, SpecModel, read_yaml, validate
 from dse.specs.workload import Workload
+from dse.wording import allowed
 
 Loaded = TypeVar("Loaded")
 

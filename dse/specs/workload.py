@@ -18,7 +18,8 @@ from dse.cascade.passes import check_ends
 from dse.cascade.reference import REFERENCES, Reference
 from dse.specs.parameters import Located, locate, resolve
 from dse.specs.quantity import COUNT, INFORMATION, Quantity
-from dse.specs.source import Key, Source, SpecModel, allowed, read_yaml, validate
+from dse.specs.source import Key, Source, SpecModel, read_yaml, validate
+from dse.wording import allowed
 
 _REFERENCE = re.compile(r"\s*(?P<output>\w+)\s*=\s*(?P<function>\w+)\s*\((?P<arguments>[\w\s,]+)\)\s*\Z")
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dse.search.front import pareto_rows
 from dse.specs.choices import ChoiceTable
 from dse.specs.parameters import locate
+from dse.specs.quantity import written
 from dse.specs.search import Search
 from dse.specs.source import Source, SpecError
 from dse.specs.study import Design, Study
@@ -19,7 +20,7 @@ from dse.studies.budgets import Budgeted, best_within, rank_designs
 from dse.studies.candidates import Priced, Pricer
 from dse.studies.convergence import converge
 from dse.studies.run import StudyResult, accountings, run_study
-from dse.studies.sampling import check_installed, sample, written
+from dse.studies.sampling import check_installed, sample
 from dse.studies.tally import Progress, Status, Tally
 
 SMALL_SPACE = 100_000

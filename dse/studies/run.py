@@ -19,10 +19,11 @@ from dse.model.result import Result
 from dse.specs.choices import MODEL_AXIS
 from dse.specs.parameters import locate
 from dse.specs.quantity import DIMENSION_NAMES, Quantity, QuantityError, number
-from dse.specs.source import Source, SpecError, allowed
+from dse.specs.source import Source, SpecError
 from dse.specs.study import Design, MapSearch, Part, Study
 from dse.studies.parts import Tables, put_together
 from dse.studies.points import Point, axis_columns, choices_at, named, parameters_at
+from dse.wording import allowed
 
 if TYPE_CHECKING:
     from dse.search.workload import WorkloadMap

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dse.specs.quantity import BANDWIDTH, COUNT, FREQUENCY, INFORMATION, LENGTH, Quantity
+from dse.specs.quantity import written
 from dse.specs.source import SpecError
 from dse.studies.candidates import Priced, Pricer
 from dse.studies.storage import JOURNAL, PAUSE_S, Shared, close, create_or_join, reached
@@ -73,10 +73,14 @@ def sample(
             with reached(storage):
                 _work(pricer, shared.study, shared, wanted, progress)
                 trials = shared.finished()
+        except BaseException:
+            for helper in helpers:
+                helper.terminate()
+            raise
         finally:
             close(shared.backend)
-        for helper in helpers:
-            helper.join()
+            for helper in helpers:
+                helper.join()
     places = np.array([[trial.params[each.name] for each in pricer.ranges] for trial in trials], dtype=np.int64)
     return places, pricer.price(places)
 
@@ -142,15 +146,6 @@ def _distributions(pricer: Pricer) -> dict[str, optuna.distributions.BaseDistrib
     import optuna
 
     return {each.name: optuna.distributions.IntDistribution(0, len(each.values) - 1) for each in pricer.ranges}
-
-
-def written(value: Quantity) -> str:
-    """A quantity as a spec says it."""
-    size, unit = {
-        COUNT: (1, ""), INFORMATION: (1, " bit"), FREQUENCY: (1, " Hz"), BANDWIDTH: (8, " B/s"), LENGTH: (1, " nm"),
-    }[value.dimension]  # fmt: skip
-    number = value.value / size if size > 1 else value.value
-    return f"{int(number) if float(number).is_integer() else number!r}{unit}"
 
 
 def _told(values: NDArray[np.float64], method: str) -> list[float]:

@@ -258,7 +258,8 @@ class Shared:
 
 
 def create_or_join(storage: str, name: str, objectives: int, described: Mapping[str, Any]) -> Shared:
-    """A study of a storage with so many objectives, all to be small. Raises SpecError where that cannot be used, or has the study with another search."""
+    """A study of a storage with so many objectives, all to be small. Raises SpecError where that cannot be used, or has the
+    study with another search."""
     import optuna
 
     backend = open_storage(storage)
@@ -276,6 +277,7 @@ def create_or_join(storage: str, name: str, objectives: int, described: Mapping[
                 break
             time.sleep(PAUSE_S)
     except Exception as error:  # whatever the database's driver raises
+        close(backend)
         raise unusable(storage, error) from None
     known = known or {}
     differs = [

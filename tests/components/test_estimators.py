@@ -121,7 +121,7 @@ def test_figures_are_in_pj_um2_and_mw_and_each_size_is_asked_for_once(asked: lis
             "Adder",
             "add",
             {"kpet": 1},
-            "hwcomponents's AladdinAdder has no attribute 'kpet'; did you mean 'kept'? allowed: width, kept, area",
+            "hwcomponents's AladdinAdder has no attribute 'kpet'; did you mean 'kept'? allowed: area, kept, width",
         ),
         (
             "Adder",
